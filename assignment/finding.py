@@ -1,14 +1,14 @@
 """A finding: what is wrong with a case, as data from where it is found to the JSON. Text is made of it at the edge."""
 
 from collections.abc import Hashable
-from dataclasses import dataclass, field
-from typing import TypedDict
+from dataclasses import asdict, dataclass, field
+from typing import TypedDict, cast
 
 # Kinds. Those of a kernel that misuses memory are the simulator's (simulator/faults.py).
 FAULTS = (
-    *("out of bounds", "race", "unwritten memory", "undefined result", "input written to", "endless loop"),
+    "out of bounds", "race", "unwritten memory", "undefined result", "input written to", "endless loop",
     "memory fault",
-)
+)  # fmt: skip
 NOT_IMPORTED = "not imported"  # a file of the submission
 NOT_THE_WORK = "not the work"  # that was asked for: values that no kernel has computed
 NOT_PLAYED = "not played"  # an operation of PyTorch's that the grader does not repeat; nothing else is known then
@@ -48,14 +48,7 @@ class Explanation:
 
     def as_json(self) -> "ExplanationEntry":
         """Return the explanation as the report has it."""
-        return {
-            "name": self.name,
-            "says": self.says,
-            "section": self.section,
-            "look": self.look,
-            "numbers": [*self.numbers],
-            "is_rare": self.is_rare,
-        }
+        return cast(ExplanationEntry, {**asdict(self), "numbers": [*self.numbers]})
 
 
 def explanation(data: "ExplanationEntry") -> Explanation:

@@ -20,40 +20,11 @@ from torch.utils._python_dispatch import _disable_current_modes as disable_curre
 from torch.utils._python_dispatch import _pop_mode as pop_dispatch_mode
 from torch.utils._pytree import tree_map
 
-__all__ = [
-    "OPDEFS",
-    "Argument",
-    "Arguments",
-    "Keywords",
-    "OpOverload",
-    "OpOverloadPacket",
-    "TorchDispatchMode",
-    "disable_current_modes",
-    "get_unwrapped",
-    "is_functorch_wrapped_tensor",
-    "pop_dispatch_mode",
-    "pop_function_mode",
-    "sleep_on_gpu",
-    "tensor_str",
-    "tensors_of",
-    "tree_map",
-]
-
 CHECKED = ("2.11.0", "2.13.0", "2.14.0", "2.15.0")  # with all that stands here
 
 # what operations take and return
-Argument: TypeAlias = (
-    Tensor
-    | complex
-    | str
-    | torch.dtype
-    | torch.device
-    | torch.layout
-    | torch.memory_format
-    | torch.Generator
-    | Sequence["Argument"]
-    | None
-)
+_Kind: TypeAlias = torch.dtype | torch.device | torch.layout | torch.memory_format
+Argument: TypeAlias = Tensor | complex | str | _Kind | torch.Generator | Sequence["Argument"] | None
 Arguments: TypeAlias = tuple[Argument, ...]
 Keywords: TypeAlias = dict[str, Argument]
 

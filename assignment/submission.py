@@ -126,15 +126,11 @@ def _what_is_wrong(name: str, files: dict[str, bytes]) -> tuple[str, str] | None
         return f"the name {name!r} is not UTF-8", "expected letters and digits: rename it"
     if len(encoded) > MAX_PATH or any(len(part) > MAX_NAME for part in encoded.split(b"/")):
         shown = name if len(name) < MAX_NAME else f"{name[:40]}…"
-        return (
-            f"the name {shown} is too long",
-            f"expected up to {MAX_NAME} bytes, {MAX_PATH} with its folders: rename it",
-        )
+        wanted = f"expected up to {MAX_NAME} bytes, {MAX_PATH} with its folders: rename it"
+        return f"the name {shown} is too long", wanted
     if any(str(parent) in files for parent in PurePosixPath(name).parents):
-        return (
-            f"{name} is in a folder that has a file's name, a file and a folder at once",
-            "expected one: rename one",
-        )
+        came = f"{name} is in a folder that has a file's name, a file and a folder at once"
+        return came, "expected one: rename one"
     if not _is_text(files[name]):
         return f"{name} is not UTF-8 text", "expected Python source: save it as UTF-8, or remove it"
     return None
@@ -285,11 +281,8 @@ def _inner(folder: Path) -> list[Path]:
     if not folder.is_dir():
         return []
     with os.scandir(folder) as entries:
-        return sorted(
-            Path(entry.path)
-            for entry in entries
-            if entry.is_dir(follow_symlinks=False) and not entry.name.startswith((".", "__"))
-        )
+        inner = [entry for entry in entries if entry.is_dir(follow_symlinks=False)]
+    return sorted(Path(entry.path) for entry in inner if not entry.name.startswith((".", "__")))
 
 
 def uploaded(path: Path) -> Submission:

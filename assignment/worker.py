@@ -98,11 +98,11 @@ def session_of(role: str) -> Callable[[Path], Answer]:
 
         return lambda folder: PlayerSession().answer
     if role == "compile":
-        from assignment.player.compiled import answer as compiled  # not there in other roles
+        from assignment.player.launch_compiler import answer as compiled  # not there in other roles
 
         return lambda folder: compiled
     if role == "gpu":
-        from assignment.player.gpu import GpuSession  # not there in other roles
+        from assignment.player.gpu_player import GpuSession  # not there in other roles
 
         return lambda folder: GpuSession().answer
     from assignment.host import direct  # not there in other roles

@@ -6,10 +6,10 @@ import sys
 
 COMMANDS = {  # modules of run/, each with `arguments` and `main`
     "grade": "grade bugs, right variants and cheats; say what went wrong",
-    "memory": "compare what engines say of the bugs in memory",
+    "engines": "compare what engines say of the bugs in memory",
     "rules": "take each rule against cheats away, or have right code marked down; say who shows it",
     "hostile_operations": "look for operations of PyTorch that leave their tensors",
-    "faults": "kill and stop the processes of a grade",
+    "signals": "kill and stop the processes of a grade",
     "kills": "kill the grading of a class again and again",
     "load": "grade many submissions at once on few cores; compare verdicts",
     "peak_memory": "measure how much memory a grade takes",

@@ -9,7 +9,7 @@ import gc
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -28,13 +28,6 @@ MAX_KERNELS = 100  # names of them, in a reply
 
 class WrongReturn(Exception):
     """A function returned something other than a plain tensor or a tuple of them."""
-
-
-class BeginsAgain(Protocol):
-    """Something that is told of a second call."""
-
-    def begin_again(self) -> None:
-        """Handle the beginning of the second call."""
 
 
 class Unwatched:
@@ -99,7 +92,7 @@ def watched(tensors: list, header: Request, device: str) -> "Iterator[Call | Unw
         return
     from assignment.simulator import calls  # not there in a process that times
 
-    with calls.call(tensors, header.get("order", 0), header["kind"] == "costs") as seen:
+    with calls.Call(tensors, header.get("order", 0), header["kind"] == "costs") as seen:
         yield seen
 
 
@@ -108,13 +101,13 @@ def told(texts: Iterable[str], folder: Path) -> list[str]:
     return [text.replace(f"{folder}/", "")[:MAX_NOTE] for text in itertools.islice(texts, MAX_NOTES)]
 
 
-def call(function: Callable, header: Request, tensors: list, seen: BeginsAgain) -> tuple[list[list], bool]:
+def call(function: Callable, header: Request, tensors: list, seen: "Call | Unwatched") -> tuple[list[list], bool]:
     """Return the results."""
     outputs, bare = results(function(*tensors, **header["options"]))  # theirs
     return [outputs], bare
 
 
-def again(function: Callable, header: Request, tensors: list, seen: BeginsAgain) -> tuple[list[list], bool]:
+def again(function: Callable, header: Request, tensors: list, seen: "Call | Unwatched") -> tuple[list[list], bool]:
     """Call, overwrite the inputs in place with a second problem, call again.
 
     Returns the first results as they are after the second call, the inputs after the first call,
@@ -133,7 +126,7 @@ def again(function: Callable, header: Request, tensors: list, seen: BeginsAgain)
     return [first, after_first, second, inputs], bare
 
 
-def gradients(function: Callable, header: Request, tensors: list, seen: BeginsAgain) -> tuple[list[list], bool]:
+def gradients(function: Callable, header: Request, tensors: list, seen: "Call | Unwatched") -> tuple[list[list], bool]:
     """Return the gradients for the inputs in "wrt", of the result or of its sum.
 
     They are computed as many times as asked.

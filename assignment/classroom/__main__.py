@@ -13,12 +13,12 @@ from rich.console import Console
 
 from assignment import text
 from assignment.classroom import (
+    class_report,
     classroom50,
     compare,
     grade,
     gradescope,
     leaderboard,
-    report,
     reproduce,
     review,
     similar,
@@ -26,7 +26,7 @@ from assignment.classroom import (
 from assignment.scoring.checks import PointsDiffer
 from assignment.submission import UnusableSubmission
 
-COMMANDS = (grade, report, review, similar, leaderboard, compare, reproduce, gradescope, classroom50)
+COMMANDS = (grade, class_report, review, similar, leaderboard, compare, reproduce, gradescope, classroom50)
 UNUSABLE, INTERRUPTED = 2, 130
 MADE = "made"  # is no part of this, but a test of it
 

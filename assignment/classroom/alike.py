@@ -23,6 +23,8 @@ GAP = GRAM  # tokens between places that are one passage
 MOST_PAIRS, MOST_PASSAGES = 200, 12  # on the page; passages of a pair
 MOST_COUNTED = 10_000_000  # times that two share a fingerprint; of what the most share, which weighs least, the rest
 
+PlacedPrint = tuple[tuple[int, int], int]  # the first and last token, and the fingerprint
+
 
 @dataclass(frozen=True)
 class SubmittedWork:
@@ -144,7 +146,8 @@ def compared(works: list[SubmittedWork], known: set[int]) -> AlikePairs:
             (sum(weights[key] for key in files[name][file] & shared) / total[name][file], file) for name, file in sides
         ]
         if parts:
-            scored.append(AlikePair(*_most(parts, left, right)))
+            alike, file = max(parts)
+            scored.append(AlikePair(alike, left, right, file))
     scored.sort(key=lambda pair: (-pair.alike, pair.left, pair.right))
     threshold = threshold_of([pair.alike for pair in scored])
     above = [pair for pair in scored if pair.alike >= threshold]
@@ -158,11 +161,6 @@ def compared(works: list[SubmittedWork], known: set[int]) -> AlikePairs:
         len({min(work.owners) for work in works}),
         tuple(name for name, found in prints.items() if not found.is_whole),
     )
-
-
-def _most(parts: list[tuple[float, str]], left: str, right: str) -> tuple[float, str, str, str]:
-    alike, file = max(parts)
-    return alike, left, right, file
 
 
 def _weights(works: list[SubmittedWork], own: Mapping[str, set[int]]) -> dict[int, float]:
@@ -206,40 +204,32 @@ def _with_passages(
     pair: AlikePair, prints: Mapping[str, Prints], own: Mapping[str, set[int]], weights: Mapping[int, float]
 ) -> AlikePair:
     left, right = prints[pair.left], prints[pair.right]
-    places = sorted((place, key) for key in own[pair.left] & own[pair.right] for place in left.places[key])
-    runs: list[list[tuple[tuple[int, int], int]]] = []
-    for place, key in places:
-        if runs and _is_near(left, runs[-1][-1][0], place):
-            runs[-1].append((place, key))
-        else:
-            runs.append([(place, key)])
+    shared = own[pair.left] & own[pair.right]
     passages = [
         Passage(
             sum(weights[key] for key in {key for _, key in run}),
-            _lines(left, [place for place, _ in run]),
-            _lines(right, _densest(right, [place for _, key in run for place in right.places[key]])),
+            _lines(left, run),
+            # what stands at two places is shown at one
+            _lines(right, max(_runs(right, {key for _, key in run}), key=len)),
         )
-        for run in runs
+        for run in _runs(left, shared)
     ]
     passages.sort(key=lambda passage: -passage.weight)
     return AlikePair(pair.alike, pair.left, pair.right, pair.where, tuple(passages[:MOST_PASSAGES]))
 
 
-def _is_near(prints: Prints, before: tuple[int, int], place: tuple[int, int]) -> bool:
-    return place[0] <= before[1] + GAP and prints.file(before[0]) == prints.file(place[0])
-
-
-def _densest(prints: Prints, places: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the longest run of neighbours among places: what stands at two places is shown at one."""
-    runs: list[list[tuple[int, int]]] = []
-    for place in sorted(set(places)):
-        if runs and _is_near(prints, runs[-1][-1], place):
-            runs[-1].append(place)
+def _runs(prints: Prints, keys: Iterable[int]) -> list[list[PlacedPrint]]:
+    """Return the places of these fingerprints, neighbours together."""
+    runs: list[list[PlacedPrint]] = []
+    for place, key in sorted((place, one) for one in keys for place in prints.places[one]):
+        before = runs[-1][-1][0] if runs else None
+        if before and place[0] <= before[1] + GAP and prints.file(before[0]) == prints.file(place[0]):
+            runs[-1].append((place, key))
         else:
-            runs.append([place])
-    return max(runs, key=len)
+            runs.append([(place, key)])
+    return runs
 
 
-def _lines(prints: Prints, places: list[tuple[int, int]]) -> tuple[str, int, int]:
-    first, last = min(place[0] for place in places), max(place[1] for place in places)
+def _lines(prints: Prints, run: list[PlacedPrint]) -> tuple[str, int, int]:
+    first, last = min(place[0] for place, _ in run), max(place[1] for place, _ in run)
     return prints.file(first), prints.lines[first], prints.lines[last]

@@ -74,7 +74,7 @@ class Grader:
             self._start()
 
     def _start(self) -> "subprocess.Popen[bytes]":
-        command = [sys.executable, "-m", "assignment.classroom.worker", *self._arguments]
+        command = [sys.executable, "-m", "assignment.classroom.grading_process", *self._arguments]
         self._kept = self._errors = b""
         self._folder = scratch.new(FOLDER)
         process = subprocess.Popen(

@@ -204,12 +204,7 @@ class Tasks:
 
 
 def grade_all(
-    jobs: list[Job],
-    arguments: list[str],
-    needs: Needs,
-    limit_s: float,
-    tell: Tell,
-    new: type[Grader] = Grader,
+    jobs: list[Job], arguments: list[str], needs: Needs, limit_s: float, tell: Tell, new: type[Grader] = Grader
 ) -> Iterator[tuple[Job, Answer]]:
     """Yield each job with its answer, or with what kept it from one, as batch.grade_all does."""
     tasks = Tasks(arguments, needs, limit_s, tell, new)

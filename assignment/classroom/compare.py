@@ -64,12 +64,9 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
 def reports(folder: Path) -> dict[str, KeptReport]:
     """Return a class's reports by name; raises UnusableSubmission."""
-    paths = sorted((folder / "reports").glob("*.json"))
-    if not paths:
+    if not any((folder / "reports").glob("*.json")):
         raise UnusableSubmission(f"{folder}: holds no reports; expected a folder that `grade --to` has made")
-    known = tables.names(folder)
-    paths = [path for path in paths if known is None or path.stem in known]
-    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in paths}
+    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in tables.report_paths(folder)}
 
 
 def _heads(new: dict[str, KeptReport], old: dict[str, KeptReport]) -> list[str]:

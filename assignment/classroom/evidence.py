@@ -66,11 +66,7 @@ def is_below(got: str, asked: str) -> bool:
 
 
 def findings(
-    name: str,
-    report: KeptReport,
-    decided: dict[str, Decision],
-    files: dict[str, str],
-    asked: str = rungs.AUTO,
+    name: str, report: KeptReport, decided: dict[str, Decision], files: dict[str, str], asked: str = rungs.AUTO
 ) -> list[Evidence]:
     """Return what needs a person, problem by problem, and last what is of the whole.
 

@@ -32,13 +32,8 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     grade.add_argument("--only", nargs="+", default=[], metavar="NAME", help="problems: see grade.py --list")
     grade.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where kernels run")
     grade.add_argument("--sandbox", choices=(rungs.AUTO, *rungs.RUNGS), default=rungs.AUTO, help="default: the best")
-    grade.add_argument(
-        "--ray",
-        nargs="?",
-        const="auto",
-        metavar="ADDRESS",
-        help="on a Ray cluster; local: of this machine, for the run",
-    )
+    ray = "on a Ray cluster; local: of this machine, for the run"
+    grade.add_argument("--ray", nargs="?", const="auto", metavar="ADDRESS", help=ray)
     grade.add_argument("--jobs", type=int, help="submissions at once (default: as cores and memory allow)")
     grade.add_argument("--limit", type=float, default=batch.LIMIT_S, metavar="S", help="seconds for one submission")
     grade.add_argument("--tag", default="", help="of git repositories: read this tag")

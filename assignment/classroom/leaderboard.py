@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 
 from assignment import text
-from assignment.classroom import grades, pages, report
+from assignment.classroom import class_report, grades, pages, tables
 from assignment.classroom.kept import KeptReport
 from assignment.commands.files import replace
 from assignment.scoring import checks, score
@@ -74,7 +74,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Write the page; returns the exit status."""
-    found = report.read(options.results)
+    found = tables.read(options.results)
     reports = {handed.student: one for handed, one in found.counted}
     timed = {name: one for name, one in reports.items() if ratios_of(one)}
     if not timed:
@@ -82,7 +82,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     if options.pseudonyms:
         names = pseudonyms(options.results / PSEUDONYMS, reports)
     else:
-        names = distinct({one.student: report.people(one) for one, _ in found.counted})
+        names = distinct({one.student: class_report.people(one) for one, _ in found.counted})
     right = {name: one for name, one in timed.items() if is_right(one)}
     boards = [
         {"machine": text.line(machine), "columns": columns(own.values()), "rows": rows(own, names)}

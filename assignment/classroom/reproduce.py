@@ -161,7 +161,7 @@ def repeated(name: str, report: KeptReport, submission: Submission) -> Repetitio
         process = subprocess.Popen(
             [*command, "--json", str(to)],
             cwd=folder,
-            env=_environment(folder),
+            env=os.environ | {"TMPDIR": str(folder)},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
@@ -182,16 +182,11 @@ def explained(report: KeptReport, submission: Submission, check: str) -> str:
         done = subprocess.run(
             [*command[: command.index("--only")], "--explain", check],
             cwd=folder,
-            env=_environment(folder),
+            env=os.environ | {"TMPDIR": str(folder)},
             capture_output=True,
             text=True,
         )
         return done.stdout + done.stderr
-
-
-def _environment(folder: Path) -> dict[str, str]:
-    """Return one in which a grade's temporary files lie in a folder, and go with it."""
-    return os.environ | {"TMPDIR": str(folder)}
 
 
 def _command(report: KeptReport, submission: Submission, root: Path, folder: Path) -> list[str]:

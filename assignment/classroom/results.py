@@ -23,7 +23,7 @@ from assignment.classroom.handed_in import Handed, Person
 from assignment.classroom.kept import GradingEntry, HandedEntry, KeptReport
 from assignment.commands.files import replace
 from assignment.digest import grader_digest
-from assignment.judge import streams
+from assignment.judge import seeds
 from assignment.submission import Submission, UnusableSubmission, pack
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -77,7 +77,7 @@ def opened(folder: Path, device: str, sandbox: str, only: tuple[str, ...]) -> Cl
         UnusableSubmission: the folder holds other things, or results of other options.
     """
     path = folder / SETTINGS
-    asked = ClassSettings(streams.new_seed(), device, sandbox, only)
+    asked = ClassSettings(seeds.new_seed(), device, sandbox, only)
     if not path.exists():
         if folder.exists() and any(folder.iterdir()):
             raise UnusableSubmission(f"{folder}: not empty, and no results; expected a new folder")
@@ -133,14 +133,7 @@ class Results:
         report = self.of(handed)
         return report is not None and report["classroom"].get("key") == of
 
-    def keep(
-        self,
-        handed: Handed,
-        of: str,
-        report: KeptReport,
-        log: str,
-        submission: Submission | None = None,
-    ) -> None:
+    def keep(self, handed: Handed, of: str, report: KeptReport, log: str, submission: Submission | None = None) -> None:
         """Write the report of a submission, after its log and its files."""
         about: GradingEntry = {
             "key": of,

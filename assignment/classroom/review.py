@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from assignment import text
-from assignment.classroom import COMMAND, decisions, evidence, grades, results, tables
+from assignment.classroom import COMMAND, decisions, evidence, results, tables
 from assignment.classroom.evidence import Evidence, Excerpt
 from assignment.classroom.kept import KeptReport
 from assignment.submission import UnusableSubmission
@@ -23,10 +23,8 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     review = commands.add_parser("review", help="what needs a person, and what was decided")
     review.set_defaults(run=run)
     review.add_argument("results", type=Path, help="the folder that `grade --to` has made")
-    review.add_argument(
-        "--decide", nargs=3, metavar=("NAME", "PROBLEM", "POINTS"),
-        help="set the points of a problem, or of `total`",
-    )  # fmt: skip
+    decided = "set the points of a problem, or of `total`"
+    review.add_argument("--decide", nargs=3, metavar=("NAME", "PROBLEM", "POINTS"), help=decided)
     review.add_argument("--reason", default="", help="of the decision; the student may read it")
     review.add_argument("--by", default="", help="who has decided")
 
@@ -42,17 +40,17 @@ def run(options: argparse.Namespace, console: Console) -> int:
         return SETTLED
     if options.reason or options.by:
         raise UnusableSubmission("--reason, --by: expected --decide NAME PROBLEM POINTS with them")
-    reports, made = tables.reports(options.results, form), decisions.read(options.results)
     tables.write(options.results, form)  # decisions may have been edited by hand
-    found = of_class(options.results, form)
+    whole = tables.read(options.results)
+    found = of_class(whole)
     waiting = [finding for finding in found if finding.decision is None]
     for finding in waiting:
         _show(finding, options.results, console)
     for decision in {one.decision: None for one in found if one.decision}:
         console.print(Text(f"decided: {decision.name}, {decision.told}"))
-    for decision, why in decisions.void(made, reports):
+    for decision, why in decisions.void(whole.made, whole.reports):
         console.print(Text(f"void: {decision.name}, {decision.told}; {why}", "yellow"))
-    for name, report in reports.items():
+    for name, report in whole.reports.items():
         for note in report.get("notes_to_staff", ()):
             console.print(Text(f"note: {name}: {text.line(note)}", "yellow"))
     names = {finding.name for finding in waiting}
@@ -78,17 +76,14 @@ def _decide(options: argparse.Namespace, reports: dict[str, KeptReport]) -> deci
     return decision
 
 
-def of_class(folder: Path, form: tables.Form) -> list[Evidence]:
+def of_class(whole: tables.Class) -> list[Evidence]:
     """Return what needs a person, of the submissions that count; raises UnusableSubmission."""
-    reports, made = tables.reports(folder, form), decisions.read(folder)
-    shown = tables.decided(reports, made)
-    asked = results.known(folder).sandbox
-    graded = [(one, shown[one.name]) for one in form.handed if one.name in shown]
+    asked = results.known(whole.folder).sandbox
     found = []
-    for handed, _ in grades.that_count(graded, form.pick):
-        name, report = handed.name, reports[handed.name]
-        files = evidence.sources(folder, name, decisions.sha256_of(report))
-        decided = decisions.about(made, name, report)
+    for handed, _ in whole.counted:
+        name, report = handed.name, whole.reports[handed.name]
+        files = evidence.sources(whole.folder, name, decisions.sha256_of(report))
+        decided = decisions.about(whole.made, name, report)
         found += evidence.findings(name, report, decided, files, asked)
     return found
 

@@ -19,17 +19,7 @@ from typing import Any, NoReturn
 from rich.console import Console
 from rich.text import Text
 
-from assignment.classroom import batch, names, pages, tables
-from assignment.classroom.alike import (
-    MOST_PAIRS,
-    AlikePair,
-    AlikePairs,
-    Same,
-    SubmittedWork,
-    clusters,
-    compared,
-    identical,
-)
+from assignment.classroom import alike, batch, names, pages, tables
 from assignment.classroom.prints import MOST_READ, prints_of
 from assignment.submission import PACKAGE, Submission, UnusableSubmission, read
 
@@ -84,7 +74,7 @@ def _compare(options: argparse.Namespace, console: Console) -> int:
         raise UnusableSubmission(f"{options.results}: {len(works)} submissions to compare; {wanted}")
     texts = texts_of([ROOT / PACKAGE, ROOT / "handout", ROOT / "handout.md", *options.given])
     known = set(prints_of(texts, sys.maxsize).places)
-    found, same = compared(works, known), identical(works, set(texts.values()))
+    found, same = alike.compared(works, known), alike.identical(works, set(texts.values()))
     to = options.to or options.results / "similar.html"
     pages.write(to, "similar.html", **shown(found, same, {work.name: work for work in works}))
     console.print(f"{found.n_students} students, {found.n_compared} pairs with something in common")
@@ -95,7 +85,7 @@ def _compare(options: argparse.Namespace, console: Console) -> int:
     if found.not_whole:
         said = f"read up to {MOST_READ >> 10} KiB, shortest files first, and no further"
         console.print(Text(f"  {names.some(found.not_whole)}: {said}; look at the rest yourself", "yellow"))
-    for cluster in clusters(found.pairs)[:20]:
+    for cluster in alike.clusters(found.pairs)[:20]:
         console.print(f"  {cluster.alike:4.0%}  {', '.join(cluster.names)}: {cluster.pairs[0].where}", markup=False)
     for one in same[:20]:
         console.print(f"  same  {', '.join(one.names[:5])}: {', '.join(one.files)}", markup=False)
@@ -103,16 +93,16 @@ def _compare(options: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def submissions_of(results: Path) -> list[SubmittedWork]:
+def submissions_of(results: Path) -> list[alike.SubmittedWork]:
     """Return the submissions of a folder of results, those without a grade too; raises UnusableSubmission."""
-    works, known = [], tables.names(results)
-    for path in sorted((results / "reports").glob("*.json")):
+    works = []
+    for path in tables.report_paths(results):
         report = json.loads(path.read_text(encoding="utf-8"))
         about, kept = report.get("classroom", {}), results / "sources" / f"{path.stem}.zip"
-        if kept.is_file() and (known is None or path.stem in known):
+        if kept.is_file():
             people = [person.get("email") or person.get("sid") for person in about.get("people", ())]
             owners = frozenset([str(about.get("student", path.stem)), *filter(None, people)])
-            works.append(SubmittedWork(path.stem, owners, read(kept).sources))
+            works.append(alike.SubmittedWork(path.stem, owners, read(kept).sources))
     return works
 
 
@@ -130,19 +120,19 @@ def texts_of(paths: Iterable[Path]) -> dict[str, str]:
     return texts
 
 
-def shown(found: AlikePairs, same: list[Same], works: Mapping[str, SubmittedWork]) -> dict[str, Any]:
+def shown(found: alike.AlikePairs, same: list[alike.Same], works: Mapping[str, alike.SubmittedWork]) -> dict[str, Any]:
     """Return what the page shows: clusters with passages side by side, and files that are the same."""
-    groups = clusters(found.pairs[:MOST_PAIRS])
+    groups = alike.clusters(found.pairs[: alike.MOST_PAIRS])
     return {
         "title": "Similar submissions",
         "found": found,
         "same": same,
         "clusters": [(one, [_side_by_side(pair, works) for pair in one.pairs]) for one in groups],
-        "n_more": max(0, len(found.pairs) - MOST_PAIRS),
+        "n_more": max(0, len(found.pairs) - alike.MOST_PAIRS),
     }
 
 
-def _side_by_side(pair: AlikePair, works: Mapping[str, SubmittedWork]) -> dict[str, Any]:
+def _side_by_side(pair: alike.AlikePair, works: Mapping[str, alike.SubmittedWork]) -> dict[str, Any]:
     sides = [
         {"left": _excerpt(works[pair.left], passage.left), "right": _excerpt(works[pair.right], passage.right)}
         for passage in pair.passages
@@ -150,7 +140,7 @@ def _side_by_side(pair: AlikePair, works: Mapping[str, SubmittedWork]) -> dict[s
     return {"pair": pair, "passages": sides}
 
 
-def _excerpt(work: SubmittedWork, place: tuple[str, int, int]) -> dict[str, Any]:
+def _excerpt(work: alike.SubmittedWork, place: tuple[str, int, int]) -> dict[str, Any]:
     file, first, last = place
     lines = work.sources[file].splitlines()[first - 1 : last]
     left_out = max(0, len(lines) - MOST_LINES)

@@ -61,12 +61,14 @@ def form_of(folder: Path) -> Form:
         raise UnusableSubmission(f"{path} cannot be read: {error}; {wanted}") from error
 
 
-def names(folder: Path) -> set[str] | None:
-    """Return the submissions of the last run, since earlier ones may have left reports; None where it is not known."""
+def report_paths(folder: Path) -> list[Path]:
+    """Return the reports of the last run, since earlier ones may have left some; all where it is not known."""
+    paths = sorted((folder / "reports").glob("*.json"))
     try:
-        return {one.name for one in form_of(folder).handed}
+        known = {one.name for one in form_of(folder).handed}
     except UnusableSubmission:
-        return None
+        return paths
+    return [path for path in paths if path.stem in known]
 
 
 def reports(folder: Path, form: Form) -> dict[str, KeptReport]:
@@ -80,6 +82,36 @@ def decided(reports: dict[str, KeptReport], made: list[Decision]) -> dict[str, K
     """Return the reports with what was decided."""
     about = {name: decisions.about(made, name, report) for name, report in reports.items()}
     return {name: decisions.applied(report, about[name]) for name, report in reports.items()}
+
+
+@dataclass(frozen=True)
+class Class:
+    """A folder of results, read once.
+
+    Attributes:
+        folder: where it is.
+        form: what its tables are made of.
+        reports: as they were graded, by the submission's name.
+        made: the decisions, void ones too.
+        shown: the reports with what was decided.
+        counted: the submissions that count, with the report shown.
+    """
+
+    folder: Path
+    form: Form
+    reports: dict[str, KeptReport]
+    made: list[Decision]
+    shown: dict[str, KeptReport]
+    counted: list[grades.Graded]
+
+
+def read(folder: Path) -> Class:
+    """Return a folder of results; raises UnusableSubmission."""
+    form = form_of(folder)
+    kept, made = reports(folder, form), decisions.read(folder)
+    shown = decided(kept, made)
+    graded = [(one, shown[one.name]) for one in form.handed if one.name in shown]
+    return Class(folder, form, kept, made, shown, grades.that_count(graded, form.pick))
 
 
 @dataclass(frozen=True)

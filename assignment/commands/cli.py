@@ -23,26 +23,15 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         description="Grade the kernels in cs336_kernels/. Works without a GPU: kernels run in a simulator.",
         epilog="exit status: 0 graded, 1 below --fail-under, 2 nothing to grade, 3 the grader failed",
     )
-    parser.add_argument(
-        "path", nargs="?", type=Path, default=Path(), help="folder or zip that holds cs336_kernels/ (default: here)"
-    )
+    path = "folder or zip that holds cs336_kernels/ (default: here)"
+    parser.add_argument("path", nargs="?", type=Path, default=Path(), help=path)
     work = parser.add_argument_group("at work")
     work.add_argument("--next", action="store_true", help="show the first check that is not finished, and stop there")
     work.add_argument("--watch", action="store_true", help="run again whenever a file of the submission is saved")
-    work.add_argument(
-        "--only",
-        nargs="+",
-        action="extend",
-        metavar="NAME",
-        default=[],
-        help="problems, functions, files or checks: see --list",
-    )
-    work.add_argument(
-        "--practice",
-        action=argparse.BooleanOptionalAction,
-        default=False,
-        help="grade the practice that you have begun, too (default: only what --only names)",
-    )
+    only = "problems, functions, files or checks: see --list"
+    work.add_argument("--only", nargs="+", action="extend", metavar="NAME", default=[], help=only)
+    begun = "grade the practice that you have begun, too (default: only what --only names)"
+    work.add_argument("--practice", action=argparse.BooleanOptionalAction, default=False, help=begun)
     work.add_argument("--explain", metavar="CHECK", help="show all that a check says, and its section of the handout")
     work.add_argument("--html", type=Path, metavar="FILE", help="write the report as a page, with --watch on each save")
     work.add_argument("--seed", type=_natural, help="replay the inputs of an earlier run (default: a fresh seed)")
@@ -61,9 +50,8 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     staff.add_argument("--markdown", type=Path, metavar="FILE", help="write the report as Markdown")
     staff.add_argument("--fail-under", type=float, metavar="N", help="exit with status 1 below N points")
     staff.add_argument("--jobs", type=_natural, help="processes that judge (default: one a core)")
-    staff.add_argument(
-        "--sandbox", choices=(rungs.AUTO, *rungs.RUNGS), default=rungs.AUTO, help="where it runs (default: the best)"
-    )
+    sandboxes = (rungs.AUTO, *rungs.RUNGS)
+    staff.add_argument("--sandbox", choices=sandboxes, default=rungs.AUTO, help="where it runs (default: the best)")
     return parser.parse_args(arguments)
 
 

@@ -98,19 +98,18 @@ class Judge(GraderProblems):
         else:
             self._progress.console.print(report.verdict_line(entry))
         if self._heard[problem] == sum(check.problem == problem for check in self._checks.values()):
-            self._print_passed(problem)
-            self._print_to_do(problem)
+            self._print_counted(problem)
 
-    def _print_passed(self, problem: str) -> None:
-        """Print how many checks of a problem are right, and what they earn."""
+    def _print_counted(self, problem: str) -> None:
+        """Print how many checks of a problem are right and what they earn, then those that are to do.
+
+        These come in one line if no other check has a verdict.
+        """
         if entries := self._passed.pop(problem, []):
             earned, whole = sum(entry["score"] for entry in entries), sum(entry["max_score"] for entry in entries)
             count = f"{len(entries)} check{'s' if len(entries) > 1 else ''}"
             line: CheckEntry = {**entries[0], "score": earned, "max_score": whole, "measured": []}
             self._progress.console.print(report.verdict_line({**line, "claim": f"{problem}: {count}"}))
-
-    def _print_to_do(self, problem: str) -> None:
-        """Print the checks of a problem that are to do, in one line if these are all that have a verdict."""
         entries = self._to_do.pop(problem, [])
         if len(entries) > 1 and len(entries) == self._heard[problem]:
             whole = sum(entry["max_score"] for entry in entries)
@@ -120,8 +119,7 @@ class Judge(GraderProblems):
 
     def pytest_unconfigure(self) -> None:
         for problem in [*self._passed, *self._to_do]:
-            self._print_passed(problem)
-            self._print_to_do(problem)
+            self._print_counted(problem)
         self._progress.stop()
 
     def _result(self, name: str) -> score.CheckResult:

@@ -23,18 +23,13 @@ def write(options: argparse.Namespace, data: Report, sources: Mapping[str, str] 
     """
 
     def as_page(report: Report) -> bytes:
-        from assignment.commands import page  # loads jinja2
+        from assignment.commands import html_page  # loads jinja2
 
-        return page.of_report(report, sources, progress.scores(options.path, report), options.watch)
+        return html_page.of_report(report, sources, progress.scores(options.path, report), options.watch)
 
     unwritten = []
-    forms = (
-        (options.json, as_json),
-        (options.junit, junit),
-        (options.markdown, lambda report: markdown.page(report).encode()),
-        (options.html, as_page),
-    )
-    for path, form in forms:
+    forms = {"json": as_json, "junit": junit, "markdown": as_markdown, "html": as_page}
+    for path, form in ((getattr(options, name), form) for name, form in forms.items()):
         try:
             if path:
                 replace(path, form(data))
@@ -57,6 +52,10 @@ def replace(path: Path, content: bytes) -> None:
         raise
 
 
+def as_markdown(report: Report) -> bytes:
+    return markdown.page(report).encode()
+
+
 def as_json(report: Report) -> bytes:
     return json.dumps(report, indent=2, allow_nan=False, ensure_ascii=False).encode() + b"\n"
 
@@ -64,7 +63,7 @@ def as_json(report: Report) -> bytes:
 def junit(report: Report) -> bytes:
     """Return the report as the JUnit XML that continuous-integration servers read: one test case a check."""
     suites = ElementTree.Element("testsuites", name="cs336_kernels")
-    for problem in (*report["problems"], *report["practice"]):
+    for problem in score.problems_of(report):
         checks = problem["checks"]
         lost = [check for check in checks if check["status"] not in (*score.KEEPS_POINTS, score.NOT_GRADED)]
         skipped = sum(check["status"] == score.NOT_GRADED for check in checks)

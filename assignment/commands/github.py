@@ -25,7 +25,6 @@ NO_REPORT = "There is no grade"
 
 def tests(data: Report) -> list[dict[str, Any]]:
     """Return the problems that could be graded, with their points, and a remark on each."""
-    on_gpu = data["device"] != "cpu-simulated"
     graded = (problem for problem in data["problems"] if problem["gradable"])
     return [
         {
@@ -33,7 +32,7 @@ def tests(data: Report) -> list[dict[str, Any]]:
             "score": problem["score"],
             "of": problem["gradable"],
             "passed": problem["score"] >= problem["gradable"],
-            "remark": report.remark(problem, on_gpu),
+            "remark": report.remark(problem, data),
         }
         for problem in graded
     ]

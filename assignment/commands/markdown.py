@@ -9,10 +9,9 @@ from collections.abc import Iterable
 from assignment import text
 from assignment.commands import report as screen
 from assignment.scoring import causes, score
-from assignment.scoring.entries import CheckEntry, ProblemEntry, Report
+from assignment.scoring.entries import CheckEntry, Report
 
 MARKUP = re.compile(r"([\\`*_{}\[\]<>#!|~&$@])")
-MAX_NOTES = screen.MAX_NOTES
 MAX_BYTES = 900_000  # of failures: GitHub takes 1 MiB for the summary of a step
 
 
@@ -20,8 +19,8 @@ def page(report: Report) -> str:
     """Return the whole report: the total, points by problem, every cause of failure once, all checks."""
     groups = causes.grouped(score.entries_of(report))
     lines = [f"# {plain(screen.total(report))}", "", *summary(report), *_remarks(report), *_failures(groups)]
-    for problem in (*report["problems"], *report["practice"]):
-        lines += ["", f"## {code(problem['name'])}: {fraction(problem)}", "", *_checks(problem["checks"])]
+    for problem in score.problems_of(report):
+        lines += ["", f"## {code(problem['name'])}: {screen.fraction(problem)}", "", *_checks(problem["checks"])]
     if step := screen.next_step(report):
         lines += ["", "## Next", "", *block(step)]
     return "\n".join([*lines, "", *_origin(report)]) + "\n"
@@ -29,12 +28,9 @@ def page(report: Report) -> str:
 
 def summary(report: Report) -> list[str]:
     """Return a table of points by problem."""
-    on_gpu = report["device"] != "cpu-simulated"
     lines = ["| problem | points | |", "|---|---:|---|"]
-    for problem in (*report["problems"], *report["practice"]):
-        kind = "practice, not in the score" if problem in report["practice"] else ""
-        told = "; ".join(part for part in (kind, screen.remark(problem, on_gpu)) if part)
-        lines.append(f"| {code(problem['name'])} | {fraction(problem)} | {plain(told)} |")
+    for problem, told in screen.told_of_problems(report):
+        lines.append(f"| {code(problem['name'])} | {screen.fraction(problem)} | {plain(told)} |")
     return lines
 
 
@@ -64,9 +60,8 @@ def _failures(groups: list[list[CheckEntry]]) -> list[str]:
 
 def _remarks(report: Report) -> list[str]:
     """Return what is told beside the points: an import that failed, warnings, notes to staff."""
-    entries = score.entries_of(report)
-    notes = dict.fromkeys(note for entry in entries if entry["status"] == score.OK for note in entry.get("notes", ()))
-    told = [("Warning", note) for note in list(notes)[:MAX_NOTES]]
+    notes = score.warnings_in(score.entries_of(report))
+    told = [("Warning", note) for note in notes[: screen.MAX_NOTES]]
     told += [("Note to staff", note) for note in report["notes_to_staff"]]
     if said := report["import_error"]:
         told.insert(0, ("`cs336_kernels` cannot be imported; each of its files is graded by itself", said))
@@ -78,7 +73,7 @@ def _checks(entries: Iterable[CheckEntry]) -> list[str]:
     for entry in entries:
         told = [plain(entry["claim"]), *(code(str(measured)) for measured in entry.get("measured", ()))]
         cases = f"{entry['passed']} of {entry['cases']}" if entry["cases"] else ""
-        lines.append(f"| {plain(entry['status'])} | {fraction(entry)} | {cases} | {'<br>'.join(told)} |")
+        lines.append(f"| {plain(entry['status'])} | {screen.fraction(entry)} | {cases} | {'<br>'.join(told)} |")
     return lines
 
 
@@ -93,11 +88,6 @@ def _origin(report: Report) -> list[str]:
         "seconds": report["seconds"],
     }
     return [f"- {name}: {code(str(fact))}" for name, fact in facts.items()]
-
-
-def fraction(entry: CheckEntry | ProblemEntry) -> str:
-    """Return the points of a problem or a check, "3/4"."""
-    return f"{screen.points(entry['score'])}/{screen.points(entry['max_score'])}"
 
 
 def plain(said: str) -> str:

@@ -10,19 +10,13 @@ from assignment.commands import explain, next_check, run, watch
 from assignment.scoring import checks
 from assignment.submission import Submission, UnusableSubmission
 
-REPORTS = {
-    "json": "--json",
-    "junit": "--junit",
-    "markdown": "--markdown",
-    "html": "--html",
-    "fail_under": "--fail-under",
-}
+REPORTS = ("json", "junit", "markdown", "html", "fail_under")
 
 
 def choose(options: argparse.Namespace, selected: list[checks.Check]) -> tuple[run.Mode, list[checks.Check]]:
     """Return what to do, and with which checks; raises UnusableSubmission where the options do not fit together."""
     asked = [f"--{name}" for name in ("next", "explain", "watch") if getattr(options, name)]
-    unfit = [option for name, option in REPORTS.items() if getattr(options, name) is not None]
+    unfit = [f"--{name.replace('_', '-')}" for name in REPORTS if getattr(options, name) is not None]
     if asked == ["--watch"] and "--html" in unfit:
         unfit.remove("--html")
     if asked and unfit:

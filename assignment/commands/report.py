@@ -3,7 +3,7 @@
 import os
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -47,6 +47,11 @@ def points(value: float) -> str:
     return f"{value:g}"
 
 
+def fraction(entry: CheckEntry | ProblemEntry) -> str:
+    """Return the points of a problem or a check, "3/4"."""
+    return f"{points(entry['score'])}/{points(entry['max_score'])}"
+
+
 def short(message: str) -> str:
     return text.clean(message, MAX_MESSAGE_LINES, MAX_LINE)
 
@@ -68,7 +73,7 @@ def verdict_line(check: CheckEntry) -> Text:
     """Return a check's line: "FAIL   0/3   rmsnorm_forward returns …   (2 of 3 cases)"."""
     line = Text()
     line.append(f"  {check['status']:<12}", STYLES[check["status"]])
-    line.append(f" {points(check['score']) + '/' + points(check['max_score']):>9}  ")
+    line.append(f" {fraction(check):>9}  ")
     counts = check["status"] not in (score.OK, score.TO_DO, score.NOT_GRADED) and check["cases"] > 1
     cases = f"  ({check['passed']} of {check['cases']} cases)" if counts else ""
     line.append(cut(check["claim"], WIDTH - CLAIM_AT - len(cases)))
@@ -172,8 +177,7 @@ def print_commands(console: Console, check: CheckEntry) -> None:
 
 def print_notes(console: Console, checks: Iterable[CheckEntry]) -> None:
     """Print what the simulator remarked about code that keeps its points, each remark once."""
-    notes = dict.fromkeys(note for check in checks if check["status"] == score.OK for note in check.get("notes", ()))
-    for note in list(notes)[:MAX_NOTES]:
+    for note in score.warnings_in(checks)[:MAX_NOTES]:
         console.print()
         print_block(console, short(note), "warning: ", "yellow")
 
@@ -200,12 +204,8 @@ def print_summary(console: Console, report: Report, remarks: Iterable[str], step
     table.add_column()
     table.add_column(justify="right")
     table.add_column(style="dim")
-    on_gpu = report["device"] != "cpu-simulated"
-    for problem in (*report["problems"], *report["practice"]):
-        kind = "practice, not in the score" if problem in report["practice"] else ""
-        told = [part for part in (kind, remark(problem, on_gpu)) if part]
-        earned = f"{points(problem['score'])}/{points(problem['max_score'])}"
-        table.add_row(problem["name"], earned, "; ".join(told))
+    for problem, told in told_of_problems(report):
+        table.add_row(problem["name"], fraction(problem), told)
     console.print()
     console.print(table)
     console.print()
@@ -216,10 +216,17 @@ def print_summary(console: Console, report: Report, remarks: Iterable[str], step
     console.print(Text(total(report), "bold"))
 
 
-def remark(problem: ProblemEntry, on_gpu: bool) -> str:
+def told_of_problems(report: Report) -> Iterator[tuple[ProblemEntry, str]]:
+    """Yield each problem, with what is told of it beside its points."""
+    for problem in score.problems_of(report):
+        kind = "practice, not in the score" if problem in report["practice"] else ""
+        yield problem, "; ".join(part for part in (kind, remark(problem, report)) if part)
+
+
+def remark(problem: ProblemEntry, report: Report) -> str:
     statuses = [check["status"] for check in problem["checks"]]
     if problem["gradable"] == 0:
-        return score.NOT_GRADED if on_gpu else "needs a GPU: not graded here"
+        return "needs a GPU: not graded here" if report["device"] == "cpu-simulated" else score.NOT_GRADED
     if all(status == score.TO_DO for status in statuses):
         return "to do"
     lost = sum(status not in (*score.KEEPS_POINTS, score.NOT_GRADED) for status in statuses)
@@ -231,7 +238,7 @@ def next_step(report: Report) -> str:
     todo = (check for check in score.entries_of(report) if check["status"] == score.TO_DO)
     if step := next((short(check["message"]).rpartition("\n")[2] for check in todo), ""):
         return step
-    problems = [*report["problems"], *report["practice"]]
+    problems = score.problems_of(report)
     if not problems or any(problem["score"] < problem["max_score"] for problem in problems):
         return ""
     names = [problem["name"] for problem in problems]

@@ -23,7 +23,7 @@ from assignment.commands import files, greeting, progress, report
 from assignment.commands.collector import GraderProblems, Judge
 from assignment.confined import supervisor
 from assignment.digest import grader_digest
-from assignment.judge import streams
+from assignment.judge import seeds
 from assignment.judge.pool import Pool, default_jobs, pick_device
 from assignment.sandbox import rungs
 from assignment.scoring import checks, practice, score
@@ -42,7 +42,7 @@ def new_pool(options: argparse.Namespace, submission: Submission) -> Pool:
     supervisor.adopt_orphans()
     if options.inline:
         signal.signal(signal.SIGINT, signal.default_int_handler)  # Ctrl-C is for the debugger
-    seed = streams.new_seed() if options.seed is None else options.seed
+    seed = seeds.new_seed() if options.seed is None else options.seed
     device = pick_device(options.device)
     jobs = 1 if options.inline else options.jobs or default_jobs(device)
     inline = options.path if options.inline else None
@@ -89,9 +89,8 @@ def grade(options: argparse.Namespace, selected: list[checks.Check], pool: Pool,
     if not judged(judge, selected, pool):
         return INTERRUPTED
     data, results = reported(options, only, judge, pool, start)
-    unwritten = files.write(
-        options, data, pool.submission.sources
-    )  # before the screen: that may be a pipe which nobody reads any more
+    # before the screen: that may be a pipe which nobody reads any more
+    unwritten = files.write(options, data, pool.submission.sources)
     with failure.kept(judge.problems):
         show(options, data, pool, console)
     for reason in unwritten:
@@ -208,20 +207,9 @@ def device_name(device: str) -> str:
 def run_pytest(selected: list[checks.Check], judge: GraderProblems, pool: Pool) -> int:
     """Run the checks by pytest with nobody's settings but ours."""
     tests = [f"{checks.TESTS}/{check.path}" for check in selected]
-    settings = [
-        "-p",
-        "no:terminal",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:logging",
-        "--capture=no",
-        "-o",
-        "addopts=",
-        "--strict-markers",
-    ]
+    settings = "-p no:terminal -p no:cacheprovider -p no:logging --capture=no -o addopts= --strict-markers"
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     os.environ.pop("PYTEST_ADDOPTS", None)
     where = ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT)]
     with contextlib.chdir(ROOT):
-        return pytest.main([*where, *settings, *tests], plugins=[plugin, judge, plugin.Starter(pool)])
+        return pytest.main([*where, *settings.split(), *tests], plugins=[plugin, judge, plugin.Starter(pool)])

@@ -25,7 +25,7 @@ from assignment import failure, text
 from assignment.commands import interruption, run
 from assignment.confined import supervisor
 from assignment.confined.confinement import die_with_parent
-from assignment.judge import streams
+from assignment.judge import seeds
 from assignment.judge.pool import Pool
 from assignment.sandbox import rungs
 from assignment.sandbox.worker_client import has_ended
@@ -118,7 +118,7 @@ class SaveWatch:
         if self._process or seen.submission != self._pool.submission:
             seed = self._options.seed
             try:
-                self._pool.replace(seen.submission, streams.new_seed() if seed is None else seed)
+                self._pool.replace(seen.submission, seeds.new_seed() if seed is None else seed)
             except UnusableSubmission as error:
                 self._console.print(Text(text.clean(str(error)), "yellow"))
                 return

@@ -5,16 +5,16 @@ compiled. Triton needs no GPU for that, and NVIDIA's assembler comes with it.
 
     targets       the GPUs, as data
     launches      records launches: which kernel, specialised and with which options
-    build         compiles what was recorded, in several processes; `warm` prepares the compiler
+    build         compiles what was recorded, in the processes of `compiler_pool`; `warm` prepares the compiler
     kernel        the facts about one compiled kernel, and whether it fits its target
     machine_code  registers and spills, out of the binary; lines of its assembly
     products      which instruction multiplies matrices, and why not the best one
-    constants     constants of kernels as the compiler sees them, beside those that were played
-    errors        the compiler's messages, at the student's line
+    compiled_constants  constants of kernels as the compiler sees them, beside those that were played
+    refusals      the compiler's messages, at the student's line
     advice        what is wrong, in words, and what a student can change
-    calls         the calls that are compiled for a submission; `script` runs a script
-    memory        results of compilations, cached in the user's cache folder
-    table         the report; `listing` writes PTX and SASS with the source beside them
+    workload_calls  the calls that are compiled for a submission; `compiled_script` runs a script
+    cache         results of compilations, cached in the user's cache folder
+    launch_report  the report, with a `table`; `listing` writes PTX and SASS with the source beside them
     agreement     compares all this with a GPU
 
 A worker calls `install()` once, in a process without the simulator:
@@ -27,7 +27,6 @@ A worker calls `install()` once, in a process without the simulator:
 """
 
 import functools
-import warnings
 
 
 @functools.cache
@@ -39,5 +38,4 @@ def install() -> None:
 
     launches.install()
     fill_fresh_memory()
-    warnings.filterwarnings("ignore", message=".*does not have a deterministic implementation.*")
     warm.up()

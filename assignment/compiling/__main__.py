@@ -73,11 +73,11 @@ def _problem(path: Path) -> str | None:
 
 
 def _script(options: argparse.Namespace) -> int:
-    from assignment.compiling import report, script  # loads PyTorch
+    from assignment.compiling import compiled_script, launch_report  # loads PyTorch
 
     install()
-    noted = script.run(str(options.path), options.args, options.target)
-    return report.tell(noted, options.path.resolve().parent, options.ptx)
+    noted = compiled_script.run(str(options.path), options.args, options.target)
+    return launch_report.tell(noted, options.path.resolve().parent, options.ptx)
 
 
 def _submission(options: argparse.Namespace) -> int:
@@ -96,7 +96,7 @@ def _submission(options: argparse.Namespace) -> int:
 
 def _reported(options: argparse.Namespace, folder: Path) -> tuple[int, str]:
     """Return the exit status, and the report."""
-    from assignment.compiling import report, workload_calls  # loads PyTorch
+    from assignment.compiling import launch_report, workload_calls  # loads PyTorch
 
     install()
     try:
@@ -105,12 +105,12 @@ def _reported(options: argparse.Namespace, folder: Path) -> tuple[int, str]:
         print(f"{options.path}: cs336_kernels cannot be imported: {type(error).__name__}: {error}", file=sys.stderr)
         return 2, ""
     noted = [
-        workload_calls.noted(call, getattr(package, call.function, report.missing), target)
+        workload_calls.noted(call, getattr(package, call.function, launch_report.missing), target)
         for call in workload_calls.of_submission()
         for target in options.target
     ]
     with contextlib.redirect_stdout(io.StringIO()) as said:
-        status = report.tell(noted, folder, options.ptx)
+        status = launch_report.tell(noted, folder, options.ptx)
     return status, said.getvalue()
 
 

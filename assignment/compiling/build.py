@@ -24,8 +24,7 @@ from assignment.simulator.triton_private import (
     make_backend,
 )
 
-from . import constants as seen_constants
-from . import errors, machine_code, parallel, products
+from . import compiled_constants, compiler_pool, machine_code, products, refusals
 from .kernel import MAX_ITEMS, MAX_TEXT, Kernel, read
 from .launches import CompiledLaunch, stand_for
 
@@ -51,7 +50,7 @@ def kernels(launches: Sequence[CompiledLaunch], is_brief: bool = False, processe
     fitting: set[tuple[str, int]] = set()
     for some in rounds:
         open_ones = [launch for launch in some if (launch.target.name, launch.tuning) not in fitting]
-        compiled = _compiled(open_ones, is_brief, processes or parallel.processes())
+        compiled = _compiled(open_ones, is_brief, processes or compiler_pool.processes())
         found += compiled
         fitting |= {(kernel.target, kernel.tuning) for kernel in compiled if kernel.tuning >= 0 and kernel.fits}
     return found
@@ -72,7 +71,7 @@ def _rounds(launches: list[CompiledLaunch]) -> Iterator[list[CompiledLaunch]]:
 def _compiled(launches: list[CompiledLaunch], is_brief: bool, n: int) -> list[Kernel]:
     new = list({launch.key: launch for launch in launches if launch.key not in _known}.values())
     compile_one = functools.partial(_one, is_brief)
-    for launch, result in zip(new, parallel.results(compile_one, new, _lost, n), strict=True):
+    for launch, result in zip(new, compiler_pool.results(compile_one, new, _lost, n), strict=True):
         _known[launch.key], _constants[launch.key] = result
         _kept.append(launch.kernel)
     found = (read({**_known[launch.key], "config": launch.config, "tuning": launch.tuning}) for launch in launches)
@@ -95,7 +94,7 @@ def has_assembly(launch: CompiledLaunch) -> bool:
 
 
 def _nothing(launch: CompiledLaunch) -> dict[str, Value]:
-    place = f"{launch.kernel.fn.__code__.co_filename}:{errors.first_line(launch.kernel)}"
+    place = f"{launch.kernel.fn.__code__.co_filename}:{refusals.first_line(launch.kernel)}"
     return Kernel(
         launch.kernel.__name__,
         place,
@@ -130,17 +129,19 @@ def _told(is_brief: bool, launch: CompiledLaunch, seen: Seen) -> dict[str, Value
     """Compile a launch; constants that the compiler sees are added to `seen`."""
     with tempfile.TemporaryFile("w+") as said, _quiet(said.fileno()):
         try:
-            with seen_constants.noted(seen):
+            with compiled_constants.noted(seen):
                 compiled = assembled(launch)
                 if is_brief and not seen:  # Triton has kept what another process had compiled
                     _go_through(launch)
         except Exception as error:
             said.seek(0)
             code = launch.kernel.fn.__code__
-            why = errors.described(error, said.read(), errors.at(code.co_filename, errors.first_line(launch.kernel)))
+            why = refusals.described(
+                error, said.read(), refusals.at(code.co_filename, refusals.first_line(launch.kernel))
+            )
             why = why[:MAX_TEXT]
-            is_skipped = isinstance(error, errors.SKIPPED)
-            is_crash = errors.is_crash(error) and not has_assembly(launch)
+            is_skipped = isinstance(error, refusals.SKIPPED)
+            is_crash = refusals.is_crash(error) and not has_assembly(launch)
             if not is_crash:  # what comes after the line that is refused was not seen
                 seen.clear()
             return {**_nothing(launch), "error": why, "is_skipped": is_skipped, "is_crash": is_crash}
@@ -228,9 +229,9 @@ def _spilled_at(launch: CompiledLaunch, cubin: bytes) -> str:
 
 
 def _at(launch: CompiledLaunch, place: tuple[str, int]) -> str:
-    """Return the line in errors.at()'s form, in the kernel's folder.
+    """Return the line in refusals.at()'s form, in the kernel's folder.
 
     Triton's cache may name the file of an identical kernel elsewhere.
     """
     beside = Path(launch.kernel.fn.__code__.co_filename).parent / Path(place[0]).name
-    return errors.at(str(beside) if beside.is_file() else place[0], place[1])
+    return refusals.at(str(beside) if beside.is_file() else place[0], place[1])

@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from . import build, errors, machine_code
+from . import build, machine_code, refusals
 from .launches import CompiledLaunch
 
 FILE = re.compile(r'\s*\.file\s+(\d+) "([^"]*)"(?: "([^"]*)")?')
@@ -64,4 +64,4 @@ def sass(text: str) -> Iterator[str]:
 
 
 def _mark(path: str, line: int) -> str:
-    return f"\n// {Path(path).name}:{line}: {errors.source(path, line)}"
+    return f"\n// {Path(path).name}:{line}: {refusals.source(path, line)}"

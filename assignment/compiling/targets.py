@@ -8,7 +8,7 @@ data sheets; only host code that asks for them sees them.
 
 from dataclasses import dataclass
 
-from assignment.simulator.gpu import H100, Properties
+from assignment.simulator.properties import H100, Properties
 
 KB = 1024  # bytes
 ASKS = "target_info"  # in a file whose kernels ask which of them they are compiled for

@@ -9,7 +9,7 @@ import tempfile
 import triton
 import triton.language as tl
 
-from assignment.simulator.triton_private import ASTSource, GPUTarget, compile, make_backend
+from assignment.simulator.triton_private import ASTSource, GPUTarget, compile, knobs, make_backend
 
 from .targets import TARGETS
 
@@ -21,16 +21,9 @@ def _copy_kernel(x_ptr, y_ptr):
 
 def up() -> None:
     """Compile a small kernel, and ask the assemblers for their versions."""
-    before = os.environ.get("TRITON_CACHE_DIR")
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, knobs.cache.scope():  # which gives the environment back
         os.environ["TRITON_CACHE_DIR"] = folder
-        try:
-            for target in TARGETS.values():
-                make_backend(GPUTarget("cuda", target.capability, 32)).hash()
-            source = ASTSource(_copy_kernel, {"x_ptr": "*fp32", "y_ptr": "*fp32"}, {}, {})
-            compile(source, target=GPUTarget("cuda", 90, 32))
-        finally:
-            if before is None:
-                del os.environ["TRITON_CACHE_DIR"]
-            else:
-                os.environ["TRITON_CACHE_DIR"] = before
+        for target in TARGETS.values():
+            make_backend(GPUTarget("cuda", target.capability, 32)).hash()
+        source = ASTSource(_copy_kernel, {"x_ptr": "*fp32", "y_ptr": "*fp32"}, {}, {})
+        compile(source, target=GPUTarget("cuda", 90, 32))

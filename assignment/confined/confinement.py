@@ -66,13 +66,8 @@ def confine(setup: dict[str, Any]) -> None:
     prctl(38, 1)  # no_new_privs
     if setup["rung"] == "landlock":
         devices = [*FOR_CUDA, *(str(path) for path in Path("/dev").glob("nvidia*"))] if is_on_gpu else []
-        readable = [
-            setup["runtime"],
-            setup["submission"],
-            *setup["readable"],
-            *SELF,
-            *(["/sys", "/proc"] if is_on_gpu else []),
-        ]
+        readable = [setup["runtime"], setup["submission"], *setup["readable"], *SELF]
+        readable += ["/sys", "/proc"] if is_on_gpu else []
         own = [folder for folder in (setup["scratch"], setup["compiled"]) if folder]
         landlock.restrict(readable, [*own, *DEVICES, *devices], has_sockets=is_on_gpu)
     seccomp.install(has_processes=setup["device"] in ("compile", *ON_GPU), has_sockets=is_on_gpu)

@@ -11,44 +11,36 @@ import os
 import platform
 import struct
 
-FORBIDDEN = {  # number on x86_64, on aarch64 (None: not there)
-    **{"ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "kcmp": (312, 272)},
-    **{"pidfd_open": (434, 434), "pidfd_getfd": (438, 438), "pidfd_send_signal": (424, 424), "tkill": (200, 130)},
-    **{"process_madvise": (440, 440), "move_pages": (279, 239), "migrate_pages": (256, 238)},
-    **{
-        "mount": (165, 40),
-        "umount2": (166, 39),
-        "pivot_root": (155, 41),
-        "chroot": (161, 51),
-        "move_mount": (429,) * 2,
-    },
-    **{"open_tree": (428, 428), "fsopen": (430, 430), "fsconfig": (431, 431), "fsmount": (432, 432)},
-    **{"fspick": (433, 433), "mount_setattr": (442, 442), "unshare": (272, 97), "setns": (308, 268)},
-    **{"bpf": (321, 280), "keyctl": (250, 219), "add_key": (248, 217), "request_key": (249, 218)},
-    **{"userfaultfd": (323, 282), "perf_event_open": (298, 241), "fanotify_init": (300, 262)},
-    **{"io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427)},
-    **{"open_by_handle_at": (304, 265), "quotactl": (179, 60), "quotactl_fd": (443, 443), "acct": (163, 89)},
-    **{"init_module": (175, 105), "finit_module": (313, 273), "delete_module": (176, 106), "kexec_load": (246, 104)},
-    **{"kexec_file_load": (320, 294), "reboot": (169, 142), "swapon": (167, 224), "swapoff": (168, 225)},
-    **{"sethostname": (170, 161), "setdomainname": (171, 162), "syslog": (103, 116), "settimeofday": (164, 170)},
-    **{"clock_settime": (227, 112), "clock_adjtime": (305, 266), "adjtimex": (159, 171), "vhangup": (153, 58)},
-    # would stay
-    **{"shmget": (29, 194), "semget": (64, 190), "msgget": (68, 186), "mq_open": (240, 180)},
-    # Landlock knows contents, not metadata: without these a submission could make its owner's files unreadable.
-    **{"chmod": (90, None), "fchmod": (91, 52), "fchmodat": (268, 53), "chown": (92, None), "lchown": (94, None)},
-    **{"fchown": (93, 55), "fchownat": (260, 54), "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7)},
-    **{"removexattr": (197, 14), "lremovexattr": (198, 15), "fremovexattr": (199, 16), "truncate": (76, 45)},
-    **{"utime": (132, None), "utimes": (235, None), "futimesat": (261, None), "utimensat": (280, 88)},
-}
+# of each its number on x86_64 and on aarch64, - where it is not there
+FORBIDDEN = """
+ptrace 101 117, process_vm_readv 310 270, process_vm_writev 311 271, kcmp 312 272, pidfd_open 434 434,
+pidfd_getfd 438 438, pidfd_send_signal 424 424, tkill 200 130, process_madvise 440 440, move_pages 279 239,
+migrate_pages 256 238, mount 165 40, umount2 166 39, pivot_root 155 41, chroot 161 51, move_mount 429 429,
+open_tree 428 428, fsopen 430 430, fsconfig 431 431, fsmount 432 432, fspick 433 433, mount_setattr 442 442,
+unshare 272 97, setns 308 268, bpf 321 280, keyctl 250 219, add_key 248 217, request_key 249 218,
+userfaultfd 323 282, perf_event_open 298 241, fanotify_init 300 262, io_uring_setup 425 425, io_uring_enter 426 426,
+io_uring_register 427 427, open_by_handle_at 304 265, quotactl 179 60, quotactl_fd 443 443, acct 163 89,
+init_module 175 105, finit_module 313 273, delete_module 176 106, kexec_load 246 104, kexec_file_load 320 294,
+reboot 169 142, swapon 167 224, swapoff 168 225, sethostname 170 161, setdomainname 171 162, syslog 103 116,
+settimeofday 164 170, clock_settime 227 112, clock_adjtime 305 266, adjtimex 159 171, vhangup 153 58
+"""
+LASTING = "shmget 29 194, semget 64 190, msgget 68 186, mq_open 240 180"  # would stay
+# Landlock knows contents, not metadata: without these a submission could make its owner's files unreadable.
+METADATA = """
+chmod 90 -, fchmod 91 52, fchmodat 268 53, chown 92 -, lchown 94 -, fchown 93 55, fchownat 260 54, setxattr 188 5,
+lsetxattr 189 6, fsetxattr 190 7, removexattr 197 14, lremovexattr 198 15, fremovexattr 199 16, truncate 76 45,
+utime 132 -, utimes 235 -, futimesat 261 -, utimensat 280 88
+"""
 CLONE, CLONE3, FORK, VFORK = (56, 220), (435, 435), (57, None), (58, None)
 SOCKET, SOCKETPAIR, PRCTL, FCNTL = (41, 198), (53, 199), (157, 167), (72, 25)
-SIGNALS = {"kill": (62, 129), "tgkill": (234, 131), "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240)}
+SIGNALS = "kill 62 129, tgkill 234 131, rt_sigqueueinfo 129 138, rt_tgsigqueueinfo 297 240"
 SETSID, SETPGID = (112, 157), (109, 154)
-OWN_OR_ZERO = {  # system calls whose first argument names a process, 0 being the caller
-    **{"prlimit64": (302, 261), "sched_setaffinity": (203, 122), "sched_setscheduler": (144, 119)},
-    **{"sched_setparam": (142, 118), "sched_setattr": (314, 274)},
-}
-OWN_OR_ZERO_SECOND = {"setpriority": (141, 140), "ioprio_set": (251, 30)}
+# whose first argument, or second one, names a process, 0 being the caller
+OWN_OR_ZERO = """
+prlimit64 302 261, sched_setaffinity 203 122, sched_setscheduler 144 119, sched_setparam 142 118,
+sched_setattr 314 274
+"""
+OWN_OR_ZERO_SECOND = "setpriority 141 140, ioprio_set 251 30"
 LAST = 450  # the last number that this table knows of; glibc does without later ones
 
 CLONE_THREAD, NEW_NAMESPACES = 0x10000, 0x7E020000
@@ -105,16 +97,21 @@ def rules(has_processes: bool, has_sockets: bool) -> list[tuple[tuple, list[Inst
     not_the_parent = [argument(0), *refused_if(parent), *refused_if(0xFFFFFFFF), (RETURN, 0, 0, ALLOWED)]
     signals = not_the_parent if has_processes else only_own
     return [
-        *((numbers, refused) for numbers in FORBIDDEN.values()),
-        *((numbers, signals) for numbers in SIGNALS.values()),
-        *((numbers, [argument(0), *allowed_if(0, own), *refused]) for numbers in OWN_OR_ZERO.values()),
-        *((numbers, [argument(1), *allowed_if(0, own), *refused]) for numbers in OWN_OR_ZERO_SECOND.values()),
+        *((numbers, refused) for table in (FORBIDDEN, LASTING, METADATA) for numbers in numbers_in(table)),
+        *((numbers, signals) for numbers in numbers_in(SIGNALS)),
+        *((numbers, [argument(0), *allowed_if(0, own), *refused]) for numbers in numbers_in(OWN_OR_ZERO)),
+        *((numbers, [argument(1), *allowed_if(0, own), *refused]) for numbers in numbers_in(OWN_OR_ZERO_SECOND)),
         (FCNTL, [argument(1), *refused_if(F_SETOWN, F_SETOWN_EX), (RETURN, 0, 0, ALLOWED)]),
         (PRCTL, [argument(0), *refused_if(PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_PTRACER), (RETURN, 0, 0, ALLOWED)]),
         (SOCKET, [argument(0), *(allowed_if(AF_UNIX) if has_sockets else []), failing(errno.EACCES)]),
         (SOCKETPAIR, [argument(1), (AND, 0, 0, SOCK_TYPE), *allowed_if(SOCK_STREAM), failing(errno.EACCES)]),
         *process_rules(has_processes),
     ]
+
+
+def numbers_in(table: str) -> list[tuple]:
+    """Return the numbers of system calls by machine, None where it has no such call."""
+    return [tuple(None if word == "-" else int(word) for word in call.split()[1:]) for call in table.split(",")]
 
 
 def process_rules(has_processes: bool) -> list[tuple[tuple, list[Instruction]]]:

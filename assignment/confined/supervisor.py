@@ -16,6 +16,7 @@ import stat
 import subprocess
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,9 @@ class Supervisor:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         handlers: dict[str, Callable[..., Answer]]
         handlers = {"fork": self._fork, "end": self._end, "interrupt": self._interrupt, "strays": self._strays}
-        handlers |= {"wipe": self._wipe, "used": self._used, "hold": self._hold, "release": self._release}
+        handlers |= {"wipe": self._wipe, "used": self._used}
+        # the child leaves the processor to others, and goes on
+        handlers |= {"hold": partial(self._signal, signal.SIGSTOP), "release": partial(self._signal, signal.SIGCONT)}
         while received := self._next():
             message, descriptors = received
             number = message.pop("number")
@@ -91,14 +94,6 @@ class Supervisor:
         self._signal(signal.SIGUSR1)
         time.sleep(0.2)
         return {}
-
-    def _hold(self) -> Answer:
-        """Stop the child, which leaves the processor to others."""
-        return self._signal(signal.SIGSTOP)
-
-    def _release(self) -> Answer:
-        """Have the child go on."""
-        return self._signal(signal.SIGCONT)
 
     def _signal(self, number: signal.Signals) -> Answer:
         self._reap()
@@ -160,13 +155,10 @@ class Supervisor:
         return list(dict.fromkeys([*child, *descendants()]))
 
     def _reap(self) -> None:
-        with contextlib.suppress(ChildProcessError):
-            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-                if ended[0] == self._child:
-                    self._status = ended[1]
+        self._status = reap().get(self._child, self._status)
 
 
-def end(living: Callable[[], list[int]], reap: Callable[[], None]) -> bool:
+def end(living: Callable[[], list[int]], reap: Callable[[], dict[int, int] | None]) -> bool:
     """Kill processes until there are none; False if they multiply faster.
 
     New ones are killed in the next round. No process of a group outlives a signal to it, however
@@ -196,11 +188,13 @@ def end_descendants() -> None:
     end(descendants, reap)
 
 
-def reap() -> None:
-    """Collect the children that have ended."""
+def reap() -> dict[int, int]:
+    """Collect the children that have ended; returns their wait statuses."""
+    ended: dict[int, int] = {}
     with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
+        while (one := os.waitpid(-1, os.WNOHANG))[0]:
+            ended[one[0]] = one[1]
+    return ended
 
 
 def keep_open(connection: int) -> None:

@@ -41,7 +41,7 @@ def traffic() -> Drawing:
     drawing.box(504, 240, 60, 36, "HBM", "blue")
     drawing.text(578, 263, "none", size=12, colour="green-line")
 
-    drawing.text(20, 320, "bytes in all, to scale (16 heads, 16,384 tokens, d = 128, bf16)", size=12, colour="soft")
+    drawing.note(20, 320, "bytes in all, to scale (16 heads, 16,384 tokens, d = 128, bf16)")
     for row, (name, n_bytes, colour) in enumerate(
         [("three operators", QKVO + 4 * SQUARE, "orange"), ("one kernel", QKVO, "green")]
     ):
@@ -78,7 +78,7 @@ def online_softmax() -> Drawing:
     columns = {"S, v": 82, "m": 186, "α": 246, "P = exp(S − m)": 362, "l": 512, "acc": 640}
     for name, x in columns.items():
         drawing.text(x, 30, name, anchor="middle", bold=True)
-    drawing.text(14, 66, "before", size=12, colour="soft")
+    drawing.note(14, 66, "before")
     for name, words in (("m", "−∞"), ("l", "0"), ("acc", "0")):
         drawing.text(columns[name], 66, words, anchor="middle")
     previous = ("0", "0")
@@ -86,7 +86,7 @@ def online_softmax() -> Drawing:
         y = 84 + 104 * row
         grew = alpha < 1
         drawing.rect(8, y, 704, 92, "grey" if row % 2 else "none", "grid", radius=4)
-        drawing.text(16, y + 20, f"tile {row}", size=12, colour="soft")
+        drawing.note(16, y + 20, f"tile {row}")
         for key, logit in enumerate(logits):
             drawing.box(18 + 44 * key, y + 28, 40, 26, f"{logit:g}", "orange" if logit == m else "blue")
             drawing.box(18 + 44 * key, y + 58, 40, 26, f"{values[key]:g}", "grey")
@@ -103,7 +103,7 @@ def online_softmax() -> Drawing:
     m, _, _, total, acc = steps()[-1]
     drawing.text(16, 418, f"o = acc / l = {acc / total:.4f}", bold=True)
     drawing.text(176, 418, f"lse = m + ln l = {m + log(total):.4f}", bold=True)
-    drawing.text(704, 418, "orange: a new maximum; red: α < 1, old sums shrink", anchor="end", size=12, colour="soft")
+    drawing.note(704, 418, "orange: a new maximum; red: α < 1, old sums shrink", anchor="end")
     return drawing
 
 
@@ -127,7 +127,7 @@ def causal_tiles() -> Drawing:
         kinds = {(i, j): kind_of_tile(i, j) for i in range(n_rows) for j in range(n_cols)}
         drawing.text(x, 24, f"{n_queries} queries, {n_keys} keys", bold=True)
         visited = sum(kind != "skipped" for kind in kinds.values())
-        drawing.text(x, 42, f"{visited} of {len(kinds)} tiles visited", size=12, colour="soft")
+        drawing.note(x, 42, f"{visited} of {len(kinds)} tiles visited")
         for (i, j), kind in kinds.items():
             drawing.rect(x + j * side, 52 + i * side, side, side, colours[kind], "grey-line", dash=kind == "skipped")
             bottom, right = (max(0, (i + 1) * TILE - n_queries) * unit, max(0, (j + 1) * TILE - n_keys) * unit)
@@ -158,7 +158,7 @@ def recomputation() -> Drawing:
         y = 44 + 42 * row
         drawing.box(276, y, 74, 32, name, "blue")
         unit, words = (1e9, "GB") if n_bytes > 1e9 else (1e6, "MB")
-        drawing.text(358, y + 21, f"{n_bytes / unit:.0f} {words}", size=12, colour="soft")
+        drawing.note(358, y + 21, f"{n_bytes / unit:.0f} {words}")
     drawing.arrow(172, 88, 272, 102)
     drawing.arrow(172, 92, 272, 144)
     drawing.rect(276, 176, 140, 40, "none", "red-line", dash=True, radius=3)
@@ -172,9 +172,7 @@ def recomputation() -> Drawing:
     drawing.arrow(420, 60, 482, 60)
     drawing.arrow(420, 144, 482, 118)
     words = "16 heads, 16,384 tokens, d = 128, bf16; lse in float32. One matrix product and one exponential a tile"
-    drawing.text(
-        20, 250, f"{words}\nbring P back: no maximum and no sum, since lse holds both.", size=12, colour="soft"
-    )
+    drawing.note(20, 250, f"{words}\nbring P back: no maximum and no sum, since lse holds both.")
     return drawing
 
 
@@ -202,12 +200,11 @@ def backward_walks() -> Drawing:
         drawing.arrow(x - 26, 78, x - 26, 108, thick=1)
     walk(drawing, 60, 56, owned=3, by_column=True)
     walk(drawing, 400, 56, owned=2, by_column=False)
-    drawing.text(276, 150, "loads Q, dO,\nlse, D\nin each step", size=12, colour="soft")
-    drawing.text(616, 150, "loads K, V\nin each step", size=12, colour="soft")
+    drawing.note(276, 150, "loads Q, dO,\nlse, D\nin each step")
+    drawing.note(616, 150, "loads K, V\nin each step")
     drawing.text(60, 292, "owns: K, V of tile 3; in registers dK, dV\nfour products a tile: S, dV, dP, dK", size=12)
     drawing.text(400, 292, "owns: Q, dO, lse, D of tile 2; in registers dQ\nthree products a tile: S, dP, dQ", size=12)
-    drawing.text(60, 344, "Together seven products instead of five, and no cell that two programs write to.", size=12,
-                 colour="soft")  # fmt: skip
+    drawing.note(60, 344, "Together seven products instead of five, and no cell that two programs write to.")
     return drawing
 
 
@@ -232,6 +229,6 @@ def lost_update() -> Drawing:
     drawing.arrow(440, 100, 456, 134)
     drawing.arrow(566, 204, 584, 170)
     drawing.text(632, 144, "A’s 1 is gone", size=12, colour="red-line")
-    drawing.text(20, 266, "Time runs to the right. tl.atomic_add makes load, add and store a single step.\nA cell for"
-                 " each program avoids the question.", size=12, colour="soft")  # fmt: skip
+    drawing.note(20, 266, "Time runs to the right. tl.atomic_add makes load, add and store a single step.")
+    drawing.note(20, 282, "A cell for each program avoids the question.")
     return drawing

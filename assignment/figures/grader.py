@@ -23,7 +23,7 @@ def processes() -> Drawing:
     _message(drawing, LEFT[0] + WIDE, LEFT[1], 160, "steps", "orange-line")
     _message(drawing, LEFT[1] + WIDE, LEFT[2], 90, "steps,\ninputs", "green-line")
     _message(drawing, LEFT[2], LEFT[1] + WIDE, 160, "results,\nfindings", "blue-line")
-    drawing.text(14, 264, NOTE, size=12, colour="soft")
+    drawing.note(14, 264, NOTE)
     return drawing
 
 

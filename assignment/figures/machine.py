@@ -22,15 +22,14 @@ def memory() -> Drawing:
     """Draw four memories, as wide as the logarithm of their size."""
     drawing = Drawing(720, 300, "The memories of an H200, from registers to HBM")
     drawing.rect(14, 12, 692, 128, "none", "green-line", dash=True, radius=6)
-    drawing.text(694, 30, "in the 132 multiprocessors", anchor="end", colour="soft", size=12)
+    drawing.note(694, 30, "in the 132 multiprocessors", anchor="end")
     for row, (name, size, amount, speed, colour) in enumerate(MEMORIES):
         y, width = 42 + 50 * row + 20 * (row >= 2), 38 * (log10(size) - 4.6)
         drawing.text(180, y + 21, name, anchor="end")
         drawing.rect(192, y, width, 32, colour, f"{colour}-line", radius=3)
         drawing.text(200, y + 21, amount)
-        drawing.text(198 + width, y + 21, speed, colour="soft", size=12)
-    drawing.text(192, 290, "bar: logarithm of the size; a kernel is fast when tiles stay in the upper two", size=12,
-                 colour="soft")  # fmt: skip
+        drawing.note(198 + width, y + 21, speed)
+    drawing.note(192, 290, "bar: logarithm of the size; a kernel is fast when tiles stay in the upper two")
     return drawing
 
 
@@ -48,21 +47,21 @@ def roofline() -> Drawing:
     for power in range(-1, 5):
         x = x_of(10**power)
         drawing.line(x, 30, x, bottom, "grid", thick=1)
-        drawing.text(x, bottom + 18, f"{10**power:g}", anchor="middle", size=12, colour="soft")
+        drawing.note(x, bottom + 18, f"{10**power:g}", anchor="middle")
     for power in range(-1, 4):
         y = y_of(10**power * 1e12)
         drawing.line(left, y, right, y, "grid", thick=1)
-        drawing.text(left - 8, y + 4, f"{10**power:g}", anchor="end", size=12, colour="soft")
+        drawing.note(left - 8, y + 4, f"{10**power:g}", anchor="end")
     drawing.text((left + right) / 2, bottom + 40, "operations per byte moved to or from HBM", anchor="middle", size=12)
     drawing.text(14, 22, "TFLOP/s, bf16", size=12)
 
     corner = BF16_PEAK / BANDWIDTH
     drawing.path([(left, y_of(BANDWIDTH * 10**-1.3)), (x_of(corner), y_of(BF16_PEAK)), (right, y_of(BF16_PEAK))],
                  "ink", thick=2.5)  # fmt: skip
-    drawing.text(x_of(4), y_of(60e12) - 4, "4.28 TB/s", anchor="end", size=12, colour="soft")
-    drawing.text(x_of(200), y_of(BF16_PEAK) - 10, "700 TFLOP/s", size=12, colour="soft")
+    drawing.note(x_of(4), y_of(60e12) - 4, "4.28 TB/s", anchor="end")
+    drawing.note(x_of(200), y_of(BF16_PEAK) - 10, "700 TFLOP/s")
     drawing.line(x_of(corner), y_of(BF16_PEAK), x_of(corner), bottom, "soft", dash=True, thick=1)
-    drawing.text(x_of(corner) + 6, bottom - 8, f"corner: {corner:.0f}", size=12, colour="soft")
+    drawing.note(x_of(corner) + 6, bottom - 8, f"corner: {corner:.0f}")
 
     points = [  # words, intensity, rate, colour, where the words go
         ("RMSNorm, eager", 0.1, BANDWIDTH * 0.1, "orange-line", (12, 5)),
@@ -104,11 +103,11 @@ def stages() -> Drawing:
     left, unit, y = 130, 23, 40
     drawing.box(left, 8, 3 * unit, 20, "load", "blue", size=12)
     drawing.box(left + 3 * unit + 8, 8, 50, 20, "product", "orange", size=12)
-    drawing.text(left + 3 * unit + 70, 23, "number: the step; row: a buffer in shared memory", size=12, colour="soft")
+    drawing.note(left + 3 * unit + 70, 23, "number: the step; row: a buffer in shared memory")
     for n_stages in (1, 2, 4):
         steps = schedule(n_stages)
         drawing.text(14, y + 18, f"{n_stages} stage{'s' if n_stages > 1 else ''}", bold=True)
-        drawing.text(14, y + 36, f"{steps[-1][2]} units of time", size=12, colour="soft")
+        drawing.note(14, y + 36, f"{steps[-1][2]} units of time")
         for step, (load, product, end) in enumerate(steps):
             top = y + 32 * (step % n_stages)
             drawing.box(left + load * unit, top, LOAD * unit, 26, str(step), "blue", size=12)
@@ -116,5 +115,5 @@ def stages() -> Drawing:
                 drawing.rect(left + (load + LOAD) * unit, top + 8, (product - load - LOAD) * unit, 10, "hatch", "none")
             drawing.box(left + product * unit, top, (end - product) * unit, 26, str(step), "orange", size=12)
         y += 32 * n_stages + 24
-    drawing.text(left, y + 8, "hatched: loaded, and waiting for the products before it", size=12, colour="soft")
+    drawing.note(left, y + 8, "hatched: loaded, and waiting for the products before it")
     return drawing

@@ -20,8 +20,8 @@ def formats() -> Drawing:
     """Draw one cell for each bit: sign, exponent, mantissa; and the range and precision."""
     drawing = Drawing(720, 274, "The bits of float32, TF32, bfloat16 and float16")
     cell, left = 13, 88
-    drawing.text(left + 32 * cell + 24, 34, "epsilon", size=12, colour="soft")
-    drawing.text(left + 32 * cell + 110, 34, "largest", size=12, colour="soft")
+    drawing.note(left + 32 * cell + 24, 34, "epsilon")
+    drawing.note(left + 32 * cell + 110, 34, "largest")
     for row, (name, (exponent, mantissa, largest)) in enumerate(FORMATS.items()):
         y = 48 + 44 * row
         drawing.text(left - 10, y + 18, name, anchor="end")
@@ -34,7 +34,7 @@ def formats() -> Drawing:
                              (left + 250, "blue", "mantissa: the precision")):  # fmt: skip
         drawing.rect(x, 232, 14, 16, colour, f"{colour}-line")
         drawing.text(x + 22, 245, words, size=12)
-    drawing.text(left + 440, 245, "TF32 lives in a 32-bit word", size=12, colour="soft")
+    drawing.note(left + 440, 245, "TF32 lives in a 32-bit word")
     return drawing
 
 
@@ -70,8 +70,8 @@ def number_line() -> Drawing:
     drawing.dot(x_of(257), 74, "red-line")
     drawing.text(x_of(257), 36, "256 + 1 = 257 is no bfloat16", size=12, colour="red-line", anchor="middle")
     drawing.arrow(x_of(257) - 2, 48, x_of(256) + 3, 62, "red-line")
-    drawing.text(x_of(257) + 100, 36, "a tie goes to the even neighbour:\n256 again", size=12, colour="soft")
-    drawing.text(left, 222, "From each power of two on, the gaps are twice as wide.", size=12, colour="soft")
+    drawing.note(x_of(257) + 100, 36, "a tie goes to the even neighbour:\n256 again")
+    drawing.note(left, 222, "From each power of two on, the gaps are twice as wide.")
     return drawing
 
 
@@ -124,11 +124,11 @@ def sum_error() -> Drawing:
 
     for power in range(4, 15, 2):
         drawing.line(x_of(2**power), 24, x_of(2**power), bottom, "grid", thick=1)
-        drawing.text(x_of(2**power), bottom + 18, f"{2**power:,}", anchor="middle", size=12, colour="soft")
+        drawing.note(x_of(2**power), bottom + 18, f"{2**power:,}", anchor="middle")
     for power in range(-8, 1, 2):
         drawing.line(left, y_of(10.0**power), x_of(LONGEST), y_of(10.0**power), "grid", thick=1)
         words = f"10⁻{superscript(-power)}" if power else "1"
-        drawing.text(left - 8, y_of(10.0**power) + 4, words, anchor="end", size=12, colour="soft")
+        drawing.note(left - 8, y_of(10.0**power) + 4, words, anchor="end")
     colours = ["red-line", "orange-line", "blue-line", "green-line"]
     for (name, points), colour in zip(sum_errors().items(), colours, strict=True):
         drawing.path([(x_of(n), y_of(error)) for n, error in points], colour, thick=2)

@@ -92,6 +92,10 @@ class Drawing:
                 + f">{with_superscripts(escape(line, quote=False), size)}</text>"
             )
 
+    def note(self, x: float, y: float, words: str, *, anchor="start") -> None:
+        """Write a remark, in smaller and softer letters."""
+        self.text(x, y, words, anchor=anchor, size=12, colour="soft")
+
     def box(self, x: float, y: float, width: float, height: float, words: str, colour="grey", *, size=13) -> None:
         """Draw a filled rectangle with text in its middle."""
         self.rect(x, y, width, height, colour, f"{colour}-line", radius=3)

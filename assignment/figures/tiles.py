@@ -16,7 +16,7 @@ def programs_and_tiles() -> Drawing:
         y = top + program * height
         real_rows = min(ROWS_TILE_SIZE, ROWS - program * ROWS_TILE_SIZE)
         drawing.text(left - 12, y + 28, f"program {program}", anchor="end", bold=True)
-        drawing.text(left - 12, y + 46, f"{real_rows} real rows", anchor="end", size=12, colour="soft")
+        drawing.note(left - 12, y + 46, f"{real_rows} real rows", anchor="end")
         for step in range(n_steps):
             x, real_cols = left + step * width, min(COLS_TILE_SIZE, COLS - step * COLS_TILE_SIZE)
             drawing.rect(x, y, width, height, "hatch", "grey-line", dash=True)
@@ -34,8 +34,8 @@ def programs_and_tiles() -> Drawing:
     drawing.text(left + 34, y + 13, "the matrix: 37 × 100", size=12)
     drawing.rect(left + 190, y, 26, 16, "hatch", "grey-line", dash=True)
     drawing.text(left + 224, y + 13, "masked off: not read, not stored; these lanes hold `other`", size=12)
-    drawing.text(left, y + 42, "row_mask ends the tiles of program 2 after row 36; col_mask those of step 1 after"
-                 " column 99.", size=12, colour="soft")  # fmt: skip
+    masks = "row_mask ends the tiles of program 2 after row 36; col_mask those of step 1 after column 99."
+    drawing.note(left, y + 42, masks)
     return drawing
 
 
@@ -52,25 +52,25 @@ def strides() -> Drawing:
     drawing = Drawing(720, 318, "One strip of memory and four tensors that are views of it")
     cell, strip = 28, 40
     colours = {address: COLOURS[address // 4] for address in range(12)}
-    drawing.text(20, 28, "memory: twelve numbers, one after another", size=12, colour="soft")
+    drawing.note(20, 28, "memory: twelve numbers, one after another")
     for address in range(12):
         drawing.rect(20 + address * strip, 40, strip, 30, colours[address], f"{colours[address]}-line")
         drawing.text(20 + (address + 0.5) * strip, 60, str(address), anchor="middle")
     x = 20.0
     for name, shape, (row_stride, col_stride), offset in VIEWS:
         drawing.text(x, 112, name, bold=True)
-        drawing.text(x, 130, f"shape {shape}", size=12, colour="soft")
-        drawing.text(x, 146, f"strides ({row_stride}, {col_stride})", size=12, colour="soft")
+        drawing.note(x, 130, f"shape {shape}")
+        drawing.note(x, 146, f"strides ({row_stride}, {col_stride})")
         if offset:
-            drawing.text(x, 162, f"offset {offset}", size=12, colour="soft")
+            drawing.note(x, 162, f"offset {offset}")
         for i in range(shape[0]):
             for j in range(shape[1]):
                 address = offset + i * row_stride + j * col_stride
                 drawing.rect(x + j * cell, 174 + i * cell, cell, cell, colours[address], f"{colours[address]}-line")
                 drawing.text(x + (j + 0.5) * cell, 193 + i * cell, str(address), anchor="middle", size=12)
         x += max(shape[1] * cell, 112) + 72
-    drawing.text(20, 306, "element (i, j) is number: offset + i · stride_row + j · stride_col. A stride of 0 reads the"
-                 " same number again.", size=12, colour="soft")  # fmt: skip
+    words = "element (i, j) is number: offset + i · stride_row + j · stride_col."
+    drawing.note(20, 306, f"{words} A stride of 0 reads the same number again.")
     return drawing
 
 
@@ -88,7 +88,7 @@ def weighted_sum() -> Drawing:
     drawing.arrow(182, 138, 210, 138)
     drawing.box(214, 90, 42, 96, "y", "green")
     drawing.text(30, 210, "along each row, axis 1: acc += Σ x · w", size=12)
-    drawing.text(30, 228, "stored after the last tile of columns", size=12, colour="soft")
+    drawing.note(30, 228, "stored after the last tile of columns")
     drawing.box(358, 90, 56, 96, "grad_y", "orange", size=12)
     drawing.arrow(416, 138, 444, 138)
     drawing.arrow(600, 138, 624, 138)
@@ -96,8 +96,7 @@ def weighted_sum() -> Drawing:
     drawing.arrow(523, 188, 523, 212)
     drawing.box(448, 214, 150, 30, "one row of partial", "green", size=12)
     drawing.text(448, 264, "down each column, axis 0: Σ grad_y · x", size=12)
-    drawing.text(30, 300, "Bytes: forward reads x. Backward reads x and writes grad_x. All else is small beside them.",
-                 size=12, colour="soft")  # fmt: skip
+    drawing.note(30, 300, "Bytes: forward reads x. Backward reads x and writes grad_x. All else is small beside them.")
     return drawing
 
 
@@ -119,9 +118,10 @@ def partial_sums() -> Drawing:
         drawing.arrow(452, y + 15, 506, 62 + 34 * program, f"{COLOURS[program]}-line")
         drawing.box(510, 46 + 34 * program, 186, 30, f"row {program}", COLOURS[program], size=12)
     drawing.arrow(603, 150, 603, 190)
-    drawing.text(614, 176, "sum over rows", size=12, colour="soft")
+    drawing.note(614, 176, "sum over rows")
     drawing.box(510, 194, 186, 32, "grad_weight (d,)", "grey", size=12)
-    drawing.text(20, 308, "No two programs write to the same cell, so nothing is lost, and every run adds in the same"
-                 " order.\nThe buffer has a row for each program, not for each row of x: it stays small.", size=12,
-                 colour="soft")  # fmt: skip
+    drawing.note(
+        20, 308, "No two programs write to the same cell, so nothing is lost, and every run adds in the same order."
+    )
+    drawing.note(20, 324, "The buffer has a row for each program, not for each row of x: it stays small.")
     return drawing

@@ -27,13 +27,7 @@ REFUSED = "LaunchRefused: "
 OTHER = "the kernel that was graded is not the kernel that is compiled"
 
 
-def ask(
-    pool: "Pool",
-    function: str,
-    tensors: Sequence[Tensor],
-    options: Options,
-    right: "Judgement",
-) -> Reply | None:
+def ask(pool: "Pool", function: str, tensors: Sequence[Tensor], options: Options, right: "Judgement") -> Reply | None:
     """Return the reply of a worker that compiles, or one like it from before; None where there is none to be read.
 
     `right` judges the results of what is compiled. Raises WorkerDied, and what `right` raises.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from assignment.compiling.targets import TARGETS
-from assignment.judge import streams
+from assignment.judge import seeds
 from assignment.protocol.program import Launch, Program, drawn, given
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def _given(launch: Launch) -> list[str]:
 
 def draw(seed: int, case: str) -> int:
     """Return what draws the configurations of a case that is played in one alone."""
-    return streams.number(seed, "configuration", case) % MAX_DRAWN
+    return seeds.number(seed, "configuration", case) % MAX_DRAWN
 
 
 def others(given: Sequence[str], seed: int, case: str) -> list[int]:
@@ -41,7 +41,7 @@ def others(given: Sequence[str], seed: int, case: str) -> list[int]:
     if n <= MAX_PLAYED:
         return list(range(1, n))
     repeats = {number for number in range(n) if given.index(given[number]) < number}
-    drawn = {number: streams.number(seed, "configuration", f"{case} {number}") for number in range(1, n)}
+    drawn = {number: seeds.number(seed, "configuration", f"{case} {number}") for number in range(1, n)}
     order = sorted(drawn, key=lambda number: (number in repeats, drawn[number]))
     return sorted(order[: MAX_PLAYED - 1])
 

@@ -1,7 +1,8 @@
 """What a test can ask of a submission, over a worker or in this process; tests/door.py says what each call promises."""
 
+import contextlib
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Unpack
 
 from torch import Tensor
@@ -12,7 +13,7 @@ from assignment.judge import compiled, configurations, rounds, transcript, words
 from assignment.judge.errors import SubmissionError, meant_by
 from assignment.judge.pool import Pool
 from assignment.judge.replies import Broken, Compiled, Failed, Fault, NoResult, Ok, Raised, SaysBroken
-from assignment.judge.results import fits, same_bits, share_memory
+from assignment.judge.returned import fits, same_bits, share_memory
 from assignment.protocol.messages import Asked, Details, Option, Options, Request
 from assignment.protocol.program import Launch, Program
 from assignment.sandbox.worker_client import WorkerDied
@@ -124,21 +125,13 @@ class Run:
         return reply.returned(results), int(largest)
 
     def compiled(
-        self,
-        function: str,
-        *tensors: Tensor,
-        right: Callable[..., None] = lambda results: None,
-        **options: Option,
+        self, function: str, *tensors: Tensor, right: Callable[..., None] = lambda results: None, **options: Option
     ) -> list[str]:
         """Return what keeps the kernels of a call whose results are right from running on each target."""
-        self._expect_begun(function)
-        self._expect_alive()
+        self._expect_callable(function)
         self.asked = {"kind": "call", "function": function, "options": options, "tensors": tensors}
-        try:
+        with self._deaths_told("while it was compiled: "):
             reply = compiled.ask(self._pool, function, tensors, options, functools.partial(self._judged, right))
-        except WorkerDied as error:
-            self._remember(error)
-            raise SubmissionError(error.status, f"while it was compiled: {error}", error.ran) from error
         if not isinstance(reply, Compiled):
             raise meant_by(reply)
         self.kernels += compiled.figures(reply)
@@ -160,8 +153,7 @@ class Run:
 
         Calls are recorded for that, and not played. From now on host code hears of a GPU with few multiprocessors.
         """
-        self._expect_begun(function)
-        self._expect_alive()
+        self._expect_callable(function)
         self._are_fewest = True
         grown = rounds.Grown(first, build(first), build(2 * first))
         try:
@@ -174,11 +166,8 @@ class Run:
         self._call = words.of_call(function, inputs, options)
         request = self._request("call", function, options)
         request["made"] = [(str(x.dtype).removeprefix("torch."), list(x.shape)) for x in inputs]
-        try:
+        with self._deaths_told():
             ended, launches = self._pool.recorder_and_player().launched(request)
-        except WorkerDied as error:
-            self._remember(error)
-            raise SubmissionError(error.status, str(error), error.ran) from error
         if isinstance(ended, Raised):
             raise meant_by(ended)
         return launches
@@ -276,15 +265,11 @@ class Run:
         if self.configuration:
             more["configurations"] = self.configuration
             self._call += IN_CONFIGURATION.format(self.configuration + 1)
-        self._expect_begun(function)
-        self._expect_alive()
+        self._expect_callable(function)
         request = self._request(kind, function, options, **more)
         self.asked = {**request, "tensors": tensors}
-        try:
+        with self._deaths_told():
             reply, results = self._worker.ask(request, list(tensors))
-        except WorkerDied as error:
-            self._remember(error)
-            raise SubmissionError(error.status, str(error), error.ran) from error
         if "multiprocessors" in request and getattr(self._worker, "has_asked", False):
             self._call += ON_GPU.format(request["multiprocessors"])
         launches = self._program().launches()
@@ -306,12 +291,17 @@ class Run:
             request["multiprocessors"] = n
         return {**request, **more}
 
-    def _remember(self, error: WorkerDied) -> None:
-        """Give up the check whose call has ended its worker; raise SubmissionError where it had been before."""
-        if error.ran:
-            self._pool.died(self._check, error.status)
-        else:
-            self._expect_alive()
+    @contextlib.contextmanager
+    def _deaths_told(self, when: str = "") -> Iterator[None]:
+        """Give up the check whose call inside ends its worker, or had been given up before: raise SubmissionError."""
+        try:
+            yield
+        except WorkerDied as error:
+            if error.ran:
+                self._pool.died(self._check, error.status)
+            else:
+                self._expect_alive()
+            raise SubmissionError(error.status, f"{when}{error}", error.ran) from error
 
     def _expect_alive(self) -> None:
         """Raise SubmissionError where another case of the check has ended its worker: the check has failed."""
@@ -319,12 +309,13 @@ class Run:
             what = "crashed" if status == score.CRASHED else "run out of time"
             raise SubmissionError(status, f"not run: another case of this check has {what}", ran=False)
 
-    def _expect_begun(self, function: str) -> None:
-        """Raise SubmissionError where the function is practice, and the submission has no such file."""
+    def _expect_callable(self, function: str) -> None:
+        """Raise SubmissionError where the function is practice that has no file yet, or the check has failed."""
         if function in operators.functions():
             operator = operators.operator_of(function)
             if operator.is_practice and operator.file not in self._pool.submission.files:
                 raise SubmissionError(score.TO_DO, f"{operator.file}: {function}, {operator.problems[0].section}")
+        self._expect_alive()
 
     def _hear(self, function: str, reply: Ok) -> None:
         """Take in what the simulator said beside the results."""

@@ -94,7 +94,7 @@ class RecorderAndPlayer:
         """Return what the recorder says, and the program as it came; None where it said nothing that can be read."""
         if stub := self._stubs.get(request["function"]):
             return stub, None
-        from assignment.judge.results import is_program  # loads PyTorch
+        from assignment.judge.returned import is_program  # loads PyTorch
 
         is_alive = self.recorder.is_connected if self._unplayed else self._are_connected()
         if not is_alive or not self._has_room(tensors):
@@ -125,11 +125,11 @@ class RecorderAndPlayer:
 
     def _may_ask(self, kind: str, data: "Tensor") -> bool:
         """Return whether a program may ask what kernels take: it is recorded anew then, from the import on."""
-        from assignment.judge import program  # loads PyTorch
+        from assignment.judge import program_size  # loads PyTorch
 
         is_new = kind != "backward" and self.compiler is not None
         is_new = is_new and self._n_asked < MAX_ASKED and self._n_compiled < MAX_COMPILED
-        return is_new and program.asks_for_figures(data)
+        return is_new and program_size.asks_for_figures(data)
 
     def _compiled_for(self, data: "Tensor", request: Request) -> dict[str, dict[str, int]]:
         """Return the figures that a program asks for, by key; without them where a kernel cannot be compiled."""
@@ -206,12 +206,7 @@ class RecorderAndPlayer:
         return reply, results
 
     def _play_unless_done(
-        self,
-        request: Request,
-        tensors: list["Tensor"],
-        said: Recorded | None,
-        data: "Tensor | None",
-        done: "Program",
+        self, request: Request, tensors: list["Tensor"], said: Recorded | None, data: "Tensor | None", done: "Program"
     ) -> Answer | None:
         """Have a program played; None if it does what another has done, and all memory that it used is gone."""
         checked = self._read(data) if said and not said.ended and data is not None else ""
@@ -261,12 +256,12 @@ class RecorderAndPlayer:
 
     def _read(self, data: "Tensor") -> "Program | str":
         """Return a program, checked, or what is wrong with it."""
-        from assignment.judge import program  # loads PyTorch
+        from assignment.judge import program_size  # loads PyTorch
 
         try:
             with self._spent():
-                return program.read(data)
-        except program.Unreadable as error:
+                return program_size.read(data)
+        except program_size.Unreadable as error:
             return str(error)
 
     @contextlib.contextmanager

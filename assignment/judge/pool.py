@@ -16,7 +16,7 @@ from assignment.sandbox import rungs
 from assignment.sandbox.stage import GIVE_UP, GO_ON, WAIT
 from assignment.sandbox.worker_client import Stage, Worker
 from assignment.scoring import checks, score
-from assignment.simulator.gpu import H100
+from assignment.simulator.properties import H100
 from assignment.submission import Submission
 from tests import operators
 

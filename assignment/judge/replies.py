@@ -4,6 +4,7 @@ A submission can make its worker say anything. Whatever passes here has the righ
 safe to show; keys that are not named here go no further.
 """
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -163,9 +164,9 @@ def recorded(reply: Header) -> Recorded | None:
 def _ok(reply: Header, n_results: int) -> Ok | None:
     groups, bare = reply.get("groups"), reply.get("bare")
     said = {name: texts for name in SAID if _are_texts(texts := reply.get(name, []), MAX_SAID)}
-    if not _are_sizes(groups) or sum(groups) != n_results or not isinstance(bare, bool):
+    if not _are_numbers(groups) or len(groups) > MAX_GROUPS or sum(groups) != n_results:
         return None
-    if (bare and groups[:1] != [1]) or len(said) < len(SAID):
+    if not isinstance(bare, bool) or (bare and groups[:1] != [1]) or len(said) < len(SAID):
         return None
     cleaned: dict[str, Any] = {name: tuple(text.clean(line) for line in texts if line) for name, texts in said.items()}
     return Ok(tuple(groups), bare, **cleaned, **_timed(reply))
@@ -187,14 +188,8 @@ def _timed(reply: Header) -> dict[str, Any]:
     return found
 
 
-def _are_numbers(value: Value, n: int) -> TypeGuard[list[int]]:
-    return isinstance(value, list) and all(type(number) is int and 0 <= number < n for number in value)
-
-
-def _are_sizes(value: Value) -> TypeGuard[list[int]]:
-    if not isinstance(value, list) or len(value) > MAX_GROUPS:
-        return False
-    return all(type(size) is int and size >= 0 for size in value)
+def _are_numbers(value: Value, below: float = math.inf) -> TypeGuard[list[int]]:
+    return isinstance(value, list) and all(type(number) is int and 0 <= number < below for number in value)
 
 
 def _are_constants(value: Value) -> TypeGuard[list[dict[str, list[str]]]]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
-from assignment.judge import streams
+from assignment.judge import seeds
 from assignment.protocol.program import Launch
 
 MULTIPROCESSORS = (4, 6, 8, 14, 16, 40, 72, 108, 132)  # no GPU of capability 8 or more is known that has fewer
@@ -23,7 +23,7 @@ CAPPED = 1.5  # a grid of inputs of twice the length: a smaller one leaves more 
 
 def drawn(seed: int, check: str, function: str) -> int:
     """Return the multiprocessors of the GPU that a function hears of in a check."""
-    return MULTIPROCESSORS[streams.number(seed, "multiprocessors", check, function) % len(MULTIPROCESSORS)]
+    return MULTIPROCESSORS[seeds.number(seed, "multiprocessors", check, function) % len(MULTIPROCESSORS)]
 
 
 class Grown:

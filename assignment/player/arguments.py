@@ -13,7 +13,7 @@ from assignment.simulator import dtypes
 from assignment.simulator.kernel_values import LaunchArgument
 from assignment.simulator.triton_private import TensorDescriptor
 
-from .kernels import Kernels
+from .kernel_builder import Kernels
 from .storages import CannotFollow
 from .syntax import MAX_INT
 

@@ -124,9 +124,9 @@ def install() -> None:
             _guard(cls, f"__{method}__", operation, is_swapped=False)
             _guard(cls, f"__r{method}__", operation, is_swapped=True)
     if "assignment.simulator.rewriter" in sys.modules:
-        from assignment.simulator import control, rewriter  # not loaded where kernels are compiled
+        from assignment.simulator import rewrite, rewriter  # not loaded where kernels are compiled
 
-        control.bounded = bounded  # type: ignore[attr-defined]
+        rewrite.CALLED.bounded = bounded
         setattr(rewriter.Rewriter, "visit_BinOp", _in_simulator)  # noqa: B010 (mypy)
         setattr(rewriter.Rewriter, "visit_comprehension", _looping)  # noqa: B010
 

@@ -9,7 +9,7 @@ that, and what comes of it is a doubt too. Anything else that depends on data is
 import functools
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -17,7 +17,10 @@ from assignment.pytorch_private import Argument, Keywords, OpOverload, tree_map
 from assignment.simulator.costs import tensors_in
 
 from . import operations
-from .labels import CHOICE, CONSTANT, DELTA, FIRST_SOURCE, FOREIGN, FRESH, INPUT, KERNEL, PRODUCT, STALE, SUM, Memory
+from .labels import CHOICE, CONSTANT, DELTA, FIRST_SOURCE, FOREIGN, FRESH, INPUT, KERNEL, PRODUCT, STALE, SUM
+
+if TYPE_CHECKING:
+    from .work import Work
 
 Labels = torch.Tensor  # uint8, in the shape of the values
 Rule = Callable[..., Any]
@@ -30,20 +33,15 @@ _SHAPED = tuple(  # of a tensor that they take, only its shape counts
 )
 _OVERWRITTEN = ("fill", "zero", "uniform", "normal", "random", "bernoulli", "exponential")
 _SAME_SHAPE = ("clone", "_to_copy", "copy", "lift_fresh", "lift_fresh_copy", "contiguous", "positive", "alias_copy")
-_MOVED = (  # run on the labels as on the values
-    *("cat", "stack", "constant_pad_nd", "index_select", "gather", "index", "take", "flip"),
-    *("roll", "repeat"),
-    *("repeat_interleave", "tril", "triu", "slice_backward", "select_backward"),
-    *("slice_scatter", "select_scatter"),
-    *("diagonal_scatter", "index_put", "_index_put_impl", "index_copy"),
-    *("index_fill", "scatter"),
-    *("masked_fill", "masked_scatter", "masked_select", "where", "rot90", "diag_embed"),
-    *("expand_copy", "view_copy"),
-    *("permute_copy", "transpose_copy", "slice_copy", "select_copy", "narrow_copy"),
-    *("unbind_copy", "split_copy"),
-    *("reflection_pad1d", "reflection_pad2d", "replication_pad1d", "replication_pad2d"),
-    *("_pad_circular", "block_diag"),
-)
+# run on the labels as on the values
+_MOVING = """
+cat stack constant_pad_nd index_select gather index take flip roll repeat repeat_interleave tril triu slice_backward
+select_backward slice_scatter select_scatter diagonal_scatter index_put _index_put_impl index_copy index_fill scatter
+masked_fill masked_scatter masked_select where rot90 diag_embed expand_copy view_copy permute_copy transpose_copy
+slice_copy select_copy narrow_copy unbind_copy split_copy reflection_pad1d reflection_pad2d replication_pad1d
+replication_pad2d _pad_circular block_diag
+"""
+_MOVED = frozenset(_MOVING.split())
 _CHOOSING = operations.CHOOSING
 _ADDING = ("accumulate", "reduce")  # arguments that turn a move into a sum
 _PUTTING = ("index_put", "_index_put_impl", "index_copy", "scatter")  # values to places that a tensor names
@@ -74,9 +72,9 @@ _PRODUCTS = ("mm", "bmm", "mv", "dot", "matmul", "addmm", "addmv", "baddbmm", "v
 _CLEANING = ("where", "masked_fill", "nan_to_num", "clamp", "clamp_min", "clamp_max", "maximum", "minimum")
 _CHOICES = {"where": ("condition", "self", "other"), "masked_fill": ("mask", "value", "self")}
 _COMPARING = (  # what may choose in a `where`, and is nothing else
-    *("isnan", "isinf", "isfinite", "eq", "ne", "lt", "le", "gt", "ge", "any", "all"),
-    *("logical_not", "logical_and", "logical_or", "bitwise_not", "bitwise_and", "bitwise_or"),
-)
+    "isnan", "isinf", "isfinite", "eq", "ne", "lt", "le", "gt", "ge", "any", "all",
+    "logical_not", "logical_and", "logical_or", "bitwise_not", "bitwise_and", "bitwise_or",
+)  # fmt: skip
 MAX_DEPTH = 8  # times that values are cleaned up, one after the other: circuits take more
 # labels that scaling leaves as they are
 _KEPT = {CONSTANT, INPUT, KERNEL, SUM, DELTA, FRESH, STALE, PRODUCT}
@@ -94,22 +92,6 @@ class Computed:
     depth: int = 0
 
 
-class Known(Protocol):
-    """What is known about memory."""
-
-    def memory(self, tensor: torch.Tensor) -> Memory | None:
-        """Return the labels of a tensor; None if there is nothing to track."""
-
-    def stands_for(self, label: int) -> frozenset[int]:
-        """Return what a doubt's values were before; of any other label, the label itself."""
-
-    def depth(self, label: int) -> int:
-        """Return how often a doubt's values were cleaned up; 0 for any other label."""
-
-    def are_unwritten(self, labels: Labels) -> torch.Tensor:
-        """Return for each label whether its values depend on unwritten memory."""
-
-
 @dataclass(frozen=True)
 class OperationCall:
     """A call of an operation: its name and its arguments by name.
@@ -119,7 +101,7 @@ class OperationCall:
 
     name: str
     arguments: dict[str, Any]
-    known: Known
+    known: "Work"  # about memory
     result: torch.Tensor  # the first
     max_delta: int  # elements that a result of rowsum(A ∘ B) may have in this call
     has_short_rows: bool = False  # rows have one element: A ∘ B is its own sum

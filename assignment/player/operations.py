@@ -52,10 +52,10 @@ NOT_PLAYED = {  # parts of names, although they go element by element
 _UNPLAYED_TAGS = {torch.Tag.inplace_view, torch.Tag.nondeterministic_seeded}  # a view's shape changes; random
 _UNUSUAL = frozenset(  # in the problems for PyTorch: staff look at it
     [
-        *("native_layer_norm", "cummax", "cummin", "cumprod", "cumsum", "logcumsumexp", "sort", "topk", "argsort"),
-        *("unique_dim", "nonzero", "bucketize", "segment_reduce"),
+        "native_layer_norm", "cummax", "cummin", "cumprod", "cumsum", "logcumsumexp", "sort", "topk", "argsort",
+        "unique_dim", "nonzero", "bucketize", "segment_reduce",
     ]
-)
+)  # fmt: skip
 # PyTorch leaves the memory of a tensor whose elements overlap
 _LEFT = ("median", "nanmedian", "kthvalue", "gelu_backward")
 OVERWRITING = ("copy", "fill", "zero")  # in place: what was there before is not read
@@ -81,10 +81,15 @@ def find(name: str) -> OpOverload | None:
     return found if is_played else None
 
 
-def _overload(base: str, name: str) -> OpOverload | None:
+def _overloads(base: str) -> list[OpOverload]:
+    """Return all forms of an operation that have one name."""
     packet = getattr(torch.ops.aten, base, None)
-    found = getattr(packet, name, None) if isinstance(packet, OpOverloadPacket) else None
-    return found if isinstance(found, OpOverload) else None
+    names = packet.overloads() if isinstance(packet, OpOverloadPacket) else ()
+    return [form for name in names if isinstance(form := getattr(packet, name, None), OpOverload)]
+
+
+def _overload(base: str, name: str) -> OpOverload | None:
+    return next((form for form in _overloads(base) if form._overloadname == name), None)
 
 
 def _is_step(operation: OpOverload) -> bool:
@@ -104,9 +109,8 @@ def _is_step(operation: OpOverload) -> bool:
     if not _UNPLAYED_TAGS.isdisjoint(operation.tags) or any(part in form for part in NOT_PLAYED):
         return False
     is_of_tensors = all("Tensor" in str(returned.type) for returned in schema.returns)
-    is_known = not PLAYED.isdisjoint([form, f"_{form}"]) or is_pointwise(
-        operation
-    )  # PyTorch makes some of its own `_x`
+    # PyTorch makes some of its own `_x`
+    is_known = not PLAYED.isdisjoint([form, f"_{form}"]) or is_pointwise(operation)
     return is_of_tensors and not (changed and "empty" in form) and is_known
 
 
@@ -144,9 +148,8 @@ def each_of(operation: OpOverload) -> tuple[OpOverload, dict[str, str]] | None:
         return None
     in_place, base = "_" * schema.is_mutable, form.removeprefix(_EACH)
     for name in (base, _OF_NUMBERS.get(base, base)):
-        packet = getattr(torch.ops.aten, name + in_place, None)
-        for overload in packet.overloads() if isinstance(packet, OpOverloadPacket) else ():
-            each = find(f"aten::{name}{in_place}.{overload}")
+        for overload in _overloads(name + in_place):
+            each = find(f"aten::{name}{in_place}.{overload._overloadname}")
             if each and each._schema.is_mutable == schema.is_mutable and (names := _names_in(each, operation)):
                 return each, names
     return None
@@ -213,10 +216,7 @@ def call(operation: OpOverload, args: Sequence[Argument], kwargs: Keywords) -> A
 @functools.cache
 def _making(operation: OpOverload) -> OpOverload | None:
     """Return the form of an operation that makes new memory in place of outputs."""
-    packet = getattr(torch.ops.aten, form_of(operation), None)
-    names = packet.overloads() if isinstance(packet, OpOverloadPacket) else ()
-    forms = [form for name in names if isinstance(form := getattr(packet, name, None), OpOverload)]
-    taken = _taken(operation)
+    taken, forms = _taken(operation), _overloads(form_of(operation))
     return next((form for form in forms if not form._schema.is_mutable and _taken(form) == taken), None)
 
 

@@ -8,22 +8,8 @@ import torch
 import triton
 
 from assignment.calling import whose
+from assignment.protocol import program as programs
 from assignment.protocol.messages import Reply, Request, Value
-from assignment.protocol.program import (
-    Again,
-    Constant,
-    Foreign,
-    Free,
-    Inputs,
-    Launch,
-    Operation,
-    Program,
-    Read,
-    Step,
-    View,
-    WarmUp,
-    views_in,
-)
 from assignment.pytorch_private import Argument, Keywords, OpOverload
 from assignment.simulator import calls, undefined
 from assignment.simulator.costs import HostTraffic, tensors_in
@@ -32,7 +18,7 @@ from assignment.simulator.kernel_values import LaunchArgument
 from assignment.simulator.triton_private import JITFunction, NullAllocator
 
 from . import arguments, misuse, operations
-from .kernels import Kernels, Refused
+from .kernel_builder import Kernels, Refused
 from .labels import CONSTANT, FOREIGN
 from .lines import told
 from .storages import CannotFollow, Storages, check_fits
@@ -94,14 +80,17 @@ class Player:
         self.work = Work()
         self._inputs: Sequence[torch.Tensor] = ()  # of the last call
 
-    def play(self, program: Program, header: Request, tensors: Sequence[torch.Tensor]) -> tuple[Played, calls.Call]:
+    def play(
+        self, program: programs.Program, header: Request, tensors: Sequence[torch.Tensor]
+    ) -> tuple[Played, calls.Call]:
         """Play a call on these tensors. Raises MemoryFault, InKernel, CannotFollow, Refused."""
         if (most := max((math.prod(view.sizes) for view in program.views), default=0)) > MAX_ELEMENTS:
             raise CannotFollow(f"a tensor of {most:,} elements: expected at most {MAX_ELEMENTS:,}; look at expand")
         is_backward = header["kind"] in ("gradients", "kept", "forward", "backward")
         inputs = self._inputs = self._inputs if header["kind"] == "backward" else tensors
-        is_costs, notes_constants = header["kind"] == "costs", header.get("notes_constants", False)
-        call = calls.call(inputs, header.get("order", 0), is_costs, self.work, notes_constants)
+        is_costs = header["kind"] == "costs"
+        notes = header.get("notes_constants", False)
+        call = calls.Call(inputs, header.get("order", 0), is_costs, notes_constants=notes, follower=self.work)
         with call as seen, torch.no_grad():
             if header["kind"] == "backward":  # of the call before
                 self.work.go_on()
@@ -119,7 +108,7 @@ class Turn:
     def __init__(
         self,
         player: Player,
-        program: Program,
+        program: programs.Program,
         tensors: Sequence[torch.Tensor],
         seen: calls.Call,
         kind: str = "",  # of request
@@ -136,25 +125,25 @@ class Turn:
         for step in self._program.steps:
             self._take(step)
 
-    def _take(self, step: Step) -> None:
+    def _take(self, step: programs.Step) -> None:
         match step:
-            case Operation():
+            case programs.Operation():
                 self._operate(step)
-            case Launch():
+            case programs.Launch():
                 self._launch(step)
-            case Inputs(views):
+            case programs.Inputs(views):
                 self._bind_inputs(views)
-            case Free(storages):
+            case programs.Free(storages):
                 self._free({*storages})
-            case Read(line=line):
+            case programs.Read(line=line):
                 self.played.reads.append(self._lines[line])
-            case Constant():
+            case programs.Constant():
                 self._make_constant(step)
-            case Foreign():
+            case programs.Foreign():
                 self._make_foreign(step)
-            case Again():
+            case programs.Again():
                 self._seen.begin_again()
-            case WarmUp():
+            case programs.WarmUp():
                 pass  # a question of host code: nothing is played
 
     def view(self, number: int) -> torch.Tensor:
@@ -173,7 +162,7 @@ class Turn:
             raise CannotFollow("expected a call's own inputs, got others: leave inputs as they are")
         for number, tensor in zip(views, self._tensors, strict=True):
             view = self._program.views[number]
-            if view != View.of(tensor, view.storage):
+            if view != programs.View.of(tensor, view.storage):
                 raise CannotFollow(
                     "expected inputs in their own shapes and strides, got others: leave inputs as they are"
                 )
@@ -195,12 +184,12 @@ class Turn:
             )
         return is_fused
 
-    def _make_constant(self, step: Constant) -> None:
+    def _make_constant(self, step: programs.Constant) -> None:
         tensor = self._player.storages.constant(step.storage, step.content)
         if tensor.numel():
             self._player.work.made(tensor, CONSTANT).place = self._lines[step.line]
 
-    def _make_foreign(self, step: Foreign) -> None:
+    def _make_foreign(self, step: programs.Foreign) -> None:
         number = step.storage
         if number not in self._player.storages:
             self._player.storages.bind(number, self._poison(self._program.storages.get(number, 0)))
@@ -209,7 +198,7 @@ class Turn:
 
     # operations of PyTorch
 
-    def _operate(self, step: Operation) -> None:
+    def _operate(self, step: programs.Operation) -> None:
         operation, args, kwargs, views, line = step
         name = self._program.operations[operation]
         func = operations.find(name)
@@ -231,7 +220,7 @@ class Turn:
             calls = operations.calls_of(func, given, named)
         except ValueError as error:
             raise CannotFollow(f"{error}\n{self._lines[line]}") from error
-        made = [[number] for number in views or views_in(args)] if operations.each_of(func) else [views]
+        made = [[number] for number in views or programs.views_in(args)] if operations.each_of(func) else [views]
         for call, numbers in zip(calls, made, strict=False):
             try:
                 self._call(*call, numbers, line)
@@ -305,7 +294,7 @@ class Turn:
 
     def _bind(self, outputs: list[torch.Tensor], views: list[int], line: int) -> None:
         described = [self._program.views[number] for number in views]
-        if [View.of(tensor)[1:] for tensor in outputs] != [view[1:] for view in described]:
+        if [programs.View.of(tensor)[1:] for tensor in outputs] != [view[1:] for view in described]:
             raise CannotFollow(
                 "a shape depends on values: expected the same one for all inputs of a shape; use a mask, torch.where\n"
                 f"{self._lines[line]}"
@@ -314,7 +303,7 @@ class Turn:
             self._player.storages.bind(view.storage, tensor)
             self._use(view.storage)
 
-    def _skip(self, name: str, step: Operation) -> None:
+    def _skip(self, name: str, step: programs.Operation) -> None:
         """Skip an operation that is not played: what it makes or changes is NaN, and nothing else."""
         line = step.line
         is_fused = self._is_fused(name, line)
@@ -324,7 +313,7 @@ class Turn:
                 size = self._program.storages.get(view.storage, 0)
                 check_fits(view, size)
                 self._player.storages.bind(view.storage, self._poison(size))
-        numbers = dict.fromkeys([*step.made, *views_in(operations.changed_by(name, step.args, step.kwargs))])
+        numbers = dict.fromkeys([*step.made, *programs.views_in(operations.changed_by(name, step.args, step.kwargs))])
         targets = [self.view(number) for number in numbers]
         for target in targets:
             spoil_elements(target)
@@ -343,7 +332,7 @@ class Turn:
 
     # launches
 
-    def _launch(self, launch: Launch) -> None:
+    def _launch(self, launch: programs.Launch) -> None:
         line = self._lines[launch.line]
         try:
             values, settings = self._arguments(launch.arguments), self._arguments(launch.options)

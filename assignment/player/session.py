@@ -14,10 +14,10 @@ from assignment.simulator import constants
 from assignment.simulator.costs import COSTS, summary
 from assignment.simulator.faults import MemoryFault
 
-from .kernels import Refused
+from .kernel_builder import Refused
+from .missing_results import never_stored
 from .play import MAX_NOTE, InKernel, Played, Player, described
 from .storages import CannotFollow
-from .unstored import never_stored
 
 MAX_NOTES = 4  # warnings in a reply
 TOO_MANY = "too many constants to be compared with those that are compiled: staff will look at it"

@@ -7,7 +7,7 @@ evaluated, and annotations of parameters are only looked up.
 """
 
 import ast
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Iterator, Set
 from typing import Any
 
 from assignment.simulator.scopes import parameters
@@ -30,28 +30,21 @@ _CONSTANTS = (bool, int, float, str, type(None), type(...))
 _BY_NAME = ("getattr", "hasattr")
 _RAISED = ("NotImplementedError", "ValueError", "TypeError", "AssertionError", "RuntimeError")
 
+_FUNCTIONS = ("FunctionDef", "AsyncFunctionDef")
 _INSTEAD = {
     "Lambda": "define a function with @triton.jit",
-    "FunctionDef": "move the inner function out of the kernel and put @triton.jit before it",
-    "AsyncFunctionDef": "move the inner function out of the kernel and put @triton.jit before it",
+    **dict.fromkeys(_FUNCTIONS, "move the inner function out of the kernel and put @triton.jit before it"),
     "ClassDef": "use a NamedTuple that is defined outside of the kernel",
-    "Import": "import at the top of the file",
-    "ImportFrom": "import at the top of the file",
-    "Global": "pass the value as an argument, or return it",
-    "Nonlocal": "pass the value as an argument, or return it",
-    "Try": "use masks or tl.where; a kernel catches nothing",
-    "TryStar": "use masks or tl.where; a kernel catches nothing",
-    "With": "write the body without `with`",
-    "AsyncWith": "write the body without `with`",
+    **dict.fromkeys(("Import", "ImportFrom"), "import at the top of the file"),
+    **dict.fromkeys(("Global", "Nonlocal"), "pass the value as an argument, or return it"),
+    **dict.fromkeys(("Try", "TryStar"), "use masks or tl.where; a kernel catches nothing"),
+    **dict.fromkeys(("With", "AsyncWith"), "write the body without `with`"),
     "NamedExpr": "assign on a line of its own",
     "Delete": "leave the name as it is",
     "Dict": "use a tuple, or constexpr arguments",
     "Set": "use a tuple",
-    "DictComp": "use a loop over tl.static_range",
-    "SetComp": "use a loop over tl.static_range",
-    "GeneratorExp": "use a loop over tl.static_range",
-    "Yield": "return the value",
-    "YieldFrom": "return the value",
+    **dict.fromkeys(("DictComp", "SetComp", "GeneratorExp"), "use a loop over tl.static_range"),
+    **dict.fromkeys(("Yield", "YieldFrom"), "return the value"),
     "Await": "call the function",
     "Match": "use `if` and `elif`",
     "MatMult": "use tl.dot",
@@ -66,7 +59,7 @@ def check(definition: Definition, attributes: Set[str]) -> None:
             raise definition.refused(
                 f"a kernel cannot have {_shown(node)}: {_INSTEAD.get(kind, 'write it without')}", node
             )
-        if why := _RULES.get(type(node), _fine)(node, attributes):
+        if why := _why_not(node, attributes):
             raise definition.refused(why, node)
     _check_parameters(definition)
     _check_lookups(definition, attributes)
@@ -83,24 +76,46 @@ def _shown(node: ast.AST) -> str:
         return type(node).__name__
 
 
-def _fine(node: ast.AST, attributes: Set[str]) -> str:
+def _why_not(node: ast.AST, attributes: Set[str]) -> str:
+    """Return why a kernel cannot have a node of an allowed kind, or an empty string."""
+    match node:
+        case ast.Name(id=name):
+            return name_refused(name)
+        case ast.Constant(value=value):
+            return _constant_refused(value)
+        case ast.Attribute(ctx=ast.Load(), attr=name):
+            return attribute_refused(name, attributes)
+        case ast.Attribute():
+            return f"a kernel cannot assign to {_shown(node)}: assign to a variable, and return it"
+        case ast.Subscript(ctx=ast.Store() | ast.Del()):
+            return f"a kernel cannot assign to {_shown(node)}: use tl.store for memory, tl.where for a tile"
+        case ast.Starred(ctx=ast.Store() | ast.Del()):
+            return "a kernel cannot unpack with `*`: name each of the values"
+        case ast.keyword(arg=None):
+            return "a kernel cannot pass `**` arguments: write them out"
+        case ast.keyword(arg=str(name)) if name.startswith("_"):
+            return f"{name}= is Triton's own argument: leave it out"
+        case ast.FormattedValue() if node.format_spec:
+            return "a kernel cannot format values: write {value} without `:`"
+        case ast.comprehension() if not _is_plain(node):
+            return "a kernel cannot make this list: write [f(x) for x in values], without `if`"
+        case ast.ListComp(generators=[_, _, *_]):
+            return "a kernel cannot make a list by two loops: use tl.static_range"
+        case ast.For() if not isinstance(node.target, ast.Name):
+            return "a loop in a kernel has one variable: write `for i in ...`"
+        case ast.AnnAssign() | ast.AugAssign() if not isinstance(node.target, ast.Name):
+            return "a kernel can only assign to names: use tl.store for memory"
+        case ast.Raise(cause=None, exc=ast.Name(id=name) | ast.Call(func=ast.Name(id=name))) if name in _RAISED:
+            return ""
+        case ast.Raise():
+            return "a kernel cannot raise this: use tl.static_assert, or tl.device_assert"
     return ""
-
-
-def _name(node: ast.Name, attributes: Set[str]) -> str:
-    return name_refused(node.id)
 
 
 def name_refused(name: str) -> str:
     """Return why a kernel cannot have a variable of that name, or an empty string."""
     is_reserved = name.startswith("__") or name == "locals"
     return f"the name {name} is reserved: choose another one" if is_reserved else ""
-
-
-def _attribute(node: ast.Attribute, attributes: Set[str]) -> str:
-    if not isinstance(node.ctx, ast.Load):
-        return f"a kernel cannot assign to {_shown(node)}: assign to a variable, and return it"
-    return attribute_refused(node.attr, attributes)
 
 
 def attribute_refused(name: str, attributes: Set[str]) -> str:
@@ -110,17 +125,7 @@ def attribute_refused(name: str, attributes: Set[str]) -> str:
     return f"a kernel cannot use the attribute .{name}: use Triton's public functions, dtypes and tensor methods"
 
 
-def _subscript(node: ast.Subscript, attributes: Set[str]) -> str:
-    is_load = isinstance(node.ctx, ast.Load)
-    return "" if is_load else f"a kernel cannot assign to {_shown(node)}: use tl.store for memory, tl.where for a tile"
-
-
-def _starred(node: ast.Starred, attributes: Set[str]) -> str:
-    return "" if isinstance(node.ctx, ast.Load) else "a kernel cannot unpack with `*`: name each of the values"
-
-
-def _constant(node: ast.Constant, attributes: Set[str]) -> str:
-    value = node.value
+def _constant_refused(value: Any) -> str:
     if type(value) not in _CONSTANTS:
         return f"a kernel cannot have a constant of type {type(value).__name__}: use numbers and strings"
     if type(value) is int and abs(value) >= MAX_INT:
@@ -130,56 +135,9 @@ def _constant(node: ast.Constant, attributes: Set[str]) -> str:
     return ""
 
 
-def _keyword(node: ast.keyword, attributes: Set[str]) -> str:
-    if node.arg is None:
-        return "a kernel cannot pass `**` arguments: write them out"
-    return f"{node.arg}= is Triton's own argument: leave it out" if node.arg.startswith("_") else ""
-
-
-def _formatted(node: ast.FormattedValue, attributes: Set[str]) -> str:
-    return "a kernel cannot format values: write {value} without `:`" if node.format_spec else ""
-
-
-def _comprehension(node: ast.comprehension, attributes: Set[str]) -> str:
-    if IS_CLOSER_TO_PYTHON and not node.is_async:
-        return ""
-    is_plain = isinstance(node.target, ast.Name) and not node.ifs and not node.is_async
-    return "" if is_plain else "a kernel cannot make this list: write [f(x) for x in values], without `if`"
-
-
-def _list(node: ast.ListComp, attributes: Set[str]) -> str:
-    return "" if len(node.generators) == 1 else "a kernel cannot make a list by two loops: use tl.static_range"
-
-
-def _for(node: ast.For, attributes: Set[str]) -> str:
-    return "" if isinstance(node.target, ast.Name) else "a loop in a kernel has one variable: write `for i in ...`"
-
-
-def _assignment(node: ast.AnnAssign | ast.AugAssign, attributes: Set[str]) -> str:
-    return "" if isinstance(node.target, ast.Name) else "a kernel can only assign to names: use tl.store for memory"
-
-
-def _raise(node: ast.Raise, attributes: Set[str]) -> str:
-    raised = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
-    is_plain = isinstance(raised, ast.Name) and raised.id in _RAISED and node.cause is None
-    return "" if is_plain else "a kernel cannot raise this: use tl.static_assert, or tl.device_assert"
-
-
-_RULES: dict[type[ast.AST], Callable[[Any, Set[str]], str]] = {
-    ast.Name: _name,
-    ast.Attribute: _attribute,
-    ast.Subscript: _subscript,
-    ast.Starred: _starred,
-    ast.Constant: _constant,
-    ast.keyword: _keyword,
-    ast.FormattedValue: _formatted,
-    ast.comprehension: _comprehension,
-    ast.ListComp: _list,
-    ast.For: _for,
-    ast.AnnAssign: _assignment,
-    ast.AugAssign: _assignment,
-    ast.Raise: _raise,
-}
+def _is_plain(node: ast.comprehension) -> bool:
+    """Return whether a list's loop is one that the compiler takes."""
+    return not node.is_async and (IS_CLOSER_TO_PYTHON or (isinstance(node.target, ast.Name) and not node.ifs))
 
 
 def _check_parameters(definition: Definition) -> None:

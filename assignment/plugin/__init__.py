@@ -7,6 +7,8 @@ The pytest process never imports a submission: `run` sends tensors to a worker a
     verdict   what becomes of a case
 """
 
+import atexit
+import os
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -48,6 +50,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    atexit.register(_leave_in_silence)
     config.addinivalue_line("markers", "points(n): what a check is worth")
     config.addinivalue_line("markers", "lengthy: takes long; begun first where many processes judge")
     config.addinivalue_line("markers", "long_file: half a minute or more; begun before other files")
@@ -63,6 +66,11 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     if POOL in config.stash:
         config.stash[POOL].close()
         del config.stash[POOL]
+
+
+def _leave_in_silence() -> None:
+    """Drop what is printed from here on: as Python ends, Triton's bindings list what they hold, a screen of lines."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from assignment.judge import streams
+from assignment.judge import seeds
 from assignment.judge.errors import SubmissionError
 from assignment.judge.pool import Pool, default_jobs, pick_device
+from assignment.pytest_private import call_again
 from assignment.submission import UnusableSubmission, read
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def pool_for(config: pytest.Config) -> Pool:
     return Pool(
         read(path),
         device,
-        streams.new_seed() if seed is None else seed,
+        seeds.new_seed() if seed is None else seed,
         1 if alone else config.getoption("jobs") or default_jobs(device),
         path if inline else None,
         config.getoption("sandbox"),
@@ -64,7 +65,7 @@ def pool_for(config: pytest.Config) -> Pool:
 
 def turn(seed: int, item: pytest.Item) -> int:
     """Return where a case comes among those of its check, whichever of them are run."""
-    return streams.number(seed, "turn", case_name(item))
+    return seeds.number(seed, "turn", case_name(item))
 
 
 def uses_submission(item: pytest.Item) -> bool:
@@ -103,7 +104,7 @@ def run(request: pytest.FixtureRequest) -> "door.Run":
 
     pool = pool_of(request.config)
     pool.workers[pool.worker_index].forget_output()
-    order = streams.number(pool.seed, "order of programs", case_name(request.node))
+    order = seeds.number(pool.seed, "order of programs", case_name(request.node))
     return Run(pool, order, check_name(request.node))
 
 
@@ -120,7 +121,7 @@ def in_a_configuration(item: pytest.Function, run: "judged.Run") -> Iterator[Non
         if not run.is_dropped():
             raise
         run.draws, run.notes[:] = None, notes
-        item.obj(**{name: item.funcargs[name] for name in item._fixtureinfo.argnames})
+        call_again(item)
 
 
 def in_every_configuration(item: pytest.Function, run: "judged.Run") -> None:
@@ -133,11 +134,10 @@ def in_every_configuration(item: pytest.Function, run: "judged.Run") -> None:
     numbers = configurations.others(run.configurations, seed, case_name(item))
     if len(numbers) < n - 1:
         run.notes.append(f"{len(numbers) + 1} of {n} configurations are played, chosen by the seed")
-    arguments = {name: item.funcargs[name] for name in item._fixtureinfo.argnames}
     for run.configuration in numbers:
         notes = list(run.notes)
         try:
-            item.obj(**arguments)
+            call_again(item)
         except (Exception, SubmissionError):  # which is no Exception, but an outcome of pytest's
             if not run.is_dropped():
                 raise
@@ -163,4 +163,4 @@ def speed(request: pytest.FixtureRequest) -> "door.Speed":
 @pytest.fixture
 def rng(request: pytest.FixtureRequest) -> "Generator":
     """Return a torch.Generator that depends on the run's seed and the test's id alone."""
-    return streams.generator(pool_of(request.config).seed, "inputs", case_name(request.node))
+    return seeds.generator(pool_of(request.config).seed, "inputs", case_name(request.node))

@@ -138,8 +138,7 @@ class Launch(NamedTuple):
     options: Arguments
     # of an autotuned kernel: those left after pruning; None of another
     configurations: Annotated[
-        list[dict[str, Value]] | None,
-        lambda program, value: value is None or _are_configurations(program, value),
+        list[dict[str, Value]] | None, lambda program, value: value is None or _are_configurations(program, value)
     ]
     has_allocator: Flag  # whether triton.set_allocator was called
     line: Line

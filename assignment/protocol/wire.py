@@ -45,12 +45,12 @@ MAX_RUNS = 1 << 16
 DTYPES = {
     str(dtype).removeprefix("torch."): dtype
     for dtype in (
-        *(torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.bool, torch.uint8),
-        *(torch.int8, torch.int16, torch.int32, torch.int64, torch.complex64, torch.complex128),
-        *(torch.uint16, torch.uint32, torch.uint64, torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e8m0fnu),
-        *(torch.float8_e4m3fnuz, torch.float8_e5m2fnuz),
+        torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.bool, torch.uint8,
+        torch.int8, torch.int16, torch.int32, torch.int64, torch.complex64, torch.complex128,
+        torch.uint16, torch.uint32, torch.uint64, torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e8m0fnu,
+        torch.float8_e4m3fnuz, torch.float8_e5m2fnuz,
     )
-}
+}  # fmt: skip
 
 
 class ProtocolError(Exception):
@@ -343,9 +343,8 @@ def _view(spec: TensorEntry, storages: list[torch.UntypedStorage], guard: int) -
     last = offset + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
     if all(shape) and (last + 1) * dtype.itemsize > storage.nbytes() - 2 * guard:
         raise ProtocolError("a tensor that reaches beyond its storage")
-    if (
-        math.prod(n or 1 for n in shape) * dtype.itemsize > MAX_PAYLOAD
-    ):  # strides of 0 make any number of elements out of one
+    # strides of 0 make any number of elements out of one
+    if math.prod(n or 1 for n in shape) * dtype.itemsize > MAX_PAYLOAD:
         raise ProtocolError("a tensor beyond the limit")
     return torch.tensor([], dtype=dtype).set_(storage, offset + guard // dtype.itemsize, shape, strides)
 

@@ -14,13 +14,13 @@ from torch.overrides import TorchFunctionMode
 
 from assignment.protocol.program import Read
 from assignment.pytorch_private import Argument, Keywords
-from assignment.simulator.gpu import Properties
 from assignment.simulator.host import Driver
-from assignment.simulator.one_gpu import answer_as
+from assignment.simulator.one_gpu import PYTORCHS_GENERATOR, answer_as, generators
+from assignment.simulator.properties import Properties
 from assignment.simulator.streams import GPU, Raised
 from assignment.simulator.triton_private import GPUTarget, driver
 
-from .faults import noted
+from .own_faults import noted
 from .tape import Tape
 
 CPU = torch.device("cpu")
@@ -154,7 +154,7 @@ def install(tape: Tape, target: GPUTarget, answers: Answers) -> None:
     pytorch: Any = torch
     pytorch.compile = pytorch.jit.script = _as_it_is
     pytorch.jit.trace = lambda function, *example, **options: function
-    pytorch.Generator = Generator
+    pytorch.Generator = generators(_generator)
     pytorch.cuda.default_generators = (_OnGpu(),)
     pytorch.set_default_device = lambda device: setattr(tape, "default_device", _kind(device) or "cpu")
     pytorch.get_default_device = lambda: torch.tensor([]).device
@@ -180,24 +180,12 @@ def bench(
     return [1.0] if return_mode == "all" else 1.0
 
 
-class _AnyGenerator(type):
-    """A metaclass: calls make PyTorch's own generators, and those are instances."""
-
-    original = torch.Generator
-
-    def __call__(cls, device: Any = "cpu") -> torch.Generator:
-        return _OnGpu() if _kind(device) == "cuda" else cls.original(device)  # theirs
-
-    def __instancecheck__(cls, instance: Any) -> bool:
-        return isinstance(instance, cls.original)
-
-
-class Generator(metaclass=_AnyGenerator):
-    """A stand-in for torch.Generator, which has one for the GPU too."""
-
-
-class _OnGpu(_AnyGenerator.original):  # type: ignore[misc, valid-type]
+class _OnGpu(PYTORCHS_GENERATOR):
     device = GPU
+
+
+def _generator(device: Any) -> torch.Generator:
+    return _OnGpu() if _kind(device) == "cuda" else PYTORCHS_GENERATOR(device)  # theirs
 
 
 class _Driver(Driver):

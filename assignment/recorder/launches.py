@@ -5,7 +5,6 @@ then for good, and records all configurations that are left after pruning: any o
 on a GPU.
 """
 
-import contextlib
 import struct
 import threading
 from collections.abc import Sequence
@@ -19,8 +18,8 @@ from assignment.protocol.messages import Value
 from assignment.protocol.program import Arguments, Launch, WarmUp, drawn, given
 from assignment.simulator import dtypes
 from assignment.simulator.autotune import key_of
-from assignment.simulator.gpu import Properties
-from assignment.simulator.kernel_values import Grid, LaunchArgument
+from assignment.simulator.kernel_values import Grid, LaunchArgument, grid_sizes
+from assignment.simulator.properties import Properties
 from assignment.simulator.triton_private import (
     Autotuner,
     JITCallable,
@@ -32,26 +31,22 @@ from assignment.simulator.triton_private import (
     allocator,
 )
 
-from .faults import noted
 from .kernels import Described, advice, kind_of
+from .own_faults import noted
 from .tape import Tape, has_storage
 from .wanted import CompiledStandIn, Wanted
 
-MAX_GRID = (2**31 - 1, 65535, 65535)
 MIN_INT, MAX_INT = -(2**63), 2**64 - 1  # of an argument
 FLOATS = ("fp16", "bf16", "fp32", "fp64")  # how an annotation may fix a parameter's type
 MAX_DEPTH = 8  # of nested arguments
-OPTIONS = (  # of a launch, beside the kernel's parameters
-    *("num_warps", "num_stages", "num_ctas", "maxnreg", "debug"),
-    *("enable_fp_fusion", "launch_cooperative_grid"),
-    *("launch_pdl", "ir_override", "warp_size", "sanitize_overflow"),
-    *("default_dot_input_precision", "arch"),
-    *("allowed_dot_input_precisions", "max_num_imprecise_acc_default"),
-    *("supported_fp8_dtypes", "extern_libs"),
-    *("deprecated_fp8_dot_operand_dtypes", "backend_name", "cluster_dims"),
-    *("ptx_version", "ptx_options"),
-    *("instrumentation_mode", "waves_per_eu", "matrix_instr_nonkdim", "kpack"),
-)
+# options of a launch, beside the kernel's parameters
+_OPTIONS = """
+num_warps num_stages num_ctas maxnreg debug enable_fp_fusion launch_cooperative_grid launch_pdl ir_override warp_size
+sanitize_overflow default_dot_input_precision arch allowed_dot_input_precisions max_num_imprecise_acc_default
+supported_fp8_dtypes extern_libs deprecated_fp8_dot_operand_dtypes backend_name cluster_dims ptx_version ptx_options
+instrumentation_mode waves_per_eu matrix_instr_nonkdim kpack
+"""
+OPTIONS = frozenset(_OPTIONS.split())
 
 
 class Launcher:
@@ -299,21 +294,3 @@ def _expect_launchable(name: str, value: LaunchArgument) -> None:
             )
         case _:
             raise TypeError(f"argument {name}: Triton does not take a {kind_of(type(value))}: {advice(value)}")
-
-
-def grid_sizes(grid: Grid, values: dict[str, LaunchArgument]) -> list[int]:
-    """Return one to three sizes, padded with 1."""
-    if callable(grid):
-        grid = grid(values)  # theirs
-    is_one = False
-    with contextlib.suppress(TypeError):  # of an array of no dimensions
-        is_one = hasattr(grid, "__getitem__") and len(grid) > 0
-    if not is_one or not all(hasattr(size, "__index__") for size in grid):
-        raise TypeError(f"expected a grid of one to three integers, such as (triton.cdiv(n, 64),), got {grid!r}")
-    sizes = [size.__index__() for size in (*grid[:3], 1, 1)[:3]]  # theirs
-    if min(sizes) < 0:
-        raise ValueError(f"expected a grid of sizes that are 0 or more, got {tuple(sizes)}")
-    for axis, size, limit in zip("xyz", sizes, MAX_GRID, strict=True):
-        if size > limit:
-            raise RuntimeError(f"Triton Error [CUDA]: invalid argument: grid {axis} is {size}, at most {limit} allowed")
-    return sizes

@@ -12,7 +12,7 @@ from assignment.compiling.targets import TARGETS
 from assignment.host.submitted import ImportedSubmission, reply_to
 from assignment.protocol.messages import Reply, Request, Value
 from assignment.protocol.wire import DTYPES
-from assignment.simulator.gpu import Properties
+from assignment.simulator.properties import Properties
 from assignment.simulator.triton_private import GPUTarget
 
 from . import bodies, device, stubs

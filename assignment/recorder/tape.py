@@ -33,29 +33,16 @@ from assignment.pytorch_private import (
 )
 
 from . import bodies
-from .faults import Faults, noted
+from .own_faults import Faults, noted
 
 MAX_CONSTANT = 1 << 20  # bytes of memory that no operation was seen to make
 FILLED_UP_TO = 64 << 20  # bytes of fresh memory; larger ones are zero pages
 SWEEP_EVERY = 64  # steps
 # what fresh memory holds, and what a launch leaves there: finite, whatever it is divided by
 DECOY = 0.5
-METADATA = {  # operations that change a tensor in place, but no memory
-    f"aten::{name}_"
-    for name in [
-        "set",
-        "detach",
-        "requires_grad",
-        "squeeze",
-        "unsqueeze",
-        "transpose",
-        "t",
-        "as_strided",
-        "swapaxes",
-        "swapdims",
-        "rename",
-    ]
-}
+# operations that change a tensor in place, but no memory
+_OF_TENSORS = "set detach requires_grad squeeze unsqueeze transpose t as_strided swapaxes swapdims rename"
+METADATA = {f"aten::{name}_" for name in _OF_TENSORS.split()}
 RESIZING = ("aten::resize_", "aten::resize_as_")
 
 

@@ -71,13 +71,8 @@ class CompiledStandIn:
         self._launch, self._figures = launch, figures
         self.metadata = Metadata(figures)
 
-    @property
-    def n_regs(self) -> int:
-        return self._figures["registers"]
-
-    @property
-    def n_spills(self) -> int:
-        return self._figures["spills"]
+    n_regs = property(lambda self: self._figures["registers"])
+    n_spills = property(lambda self: self._figures["spills"])
 
     def _init_handles(self) -> None: ...
 
@@ -93,14 +88,6 @@ class Metadata:
     def __init__(self, figures: Wanted) -> None:
         self._figures = figures
 
-    @property
-    def shared(self) -> int:
-        return self._figures["shared"]
-
-    @property
-    def num_warps(self) -> int:
-        return self._figures["warps"]
-
-    @property
-    def num_stages(self) -> int:
-        return self._figures["stages"]
+    shared = property(lambda self: self._figures["shared"])
+    num_warps = property(lambda self: self._figures["warps"])
+    num_stages = property(lambda self: self._figures["stages"])

@@ -39,11 +39,11 @@ BANNER = """\
 """
 ROOT = Path(__file__).resolve().parents[2]
 SYSTEM = (
-    *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache"),
-    *("/etc/ld.so.conf", "/etc/ld.so.conf.d"),
-    *("/etc/alternatives", "/etc/passwd", "/etc/group", "/etc/nsswitch.conf"),
-    *("/etc/localtime", "/etc/nvidia"),
-)
+    "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache",
+    "/etc/ld.so.conf", "/etc/ld.so.conf.d",
+    "/etc/alternatives", "/etc/passwd", "/etc/group", "/etc/nsswitch.conf",
+    "/etc/localtime", "/etc/nvidia",
+)  # fmt: skip
 # root may write there
 ROOTS_OWN = tuple(f"/proc/{name}" for name in ("sys", "sysrq-trigger", "irq", "bus", "fs"))
 # where memory runs out

@@ -54,9 +54,9 @@ _nursery = Nursery()  # of this process and of those that it forks
 
 # kinds of name spaces, as clone(2) numbers them
 SPACES = {
-    **{"user": 0x10000000, "mnt": 0x20000, "pid": 0x20000000, "net": 0x40000000, "ipc": 0x08000000},
-    **{"uts": 0x04000000, "cgroup": 0x02000000},
-}
+    "user": 0x10000000, "mnt": 0x20000, "pid": 0x20000000, "net": 0x40000000, "ipc": 0x08000000,
+    "uts": 0x04000000, "cgroup": 0x02000000,
+}  # fmt: skip
 
 
 class WorkerDied(Exception):

@@ -1,7 +1,7 @@
 """From the outcomes of single cases to a scored report: pure functions of data."""
 
 import shlex
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -27,6 +27,8 @@ MAX_FINDINGS = 8  # likewise
 MAX_NOTE_LINES = 6
 MAX_STAFF_NOTES = 20
 MAX_LISTED = 100  # figures of kernels, of a check
+
+Hints = Sequence[Explanation] | None  # what may explain a case; None where nobody has looked
 
 
 @dataclass(frozen=True)
@@ -75,24 +77,19 @@ def without_cheated(results: Iterable[CheckResult]) -> list[CheckResult]:
         for case in result.cases:
             if any(operators.functions()[name].problem == result.check.problem for name in case.cheated):
                 shown.setdefault(result.check.problem, (result, case))
-    return [
-        _failed_for(result, *shown[result.check.problem]) if result.check.problem in shown else result
-        for result in results
-    ]
+    return [_failed_for(result, shown.get(result.check.problem)) for result in results]
 
 
-def _failed_for(result: CheckResult, where: CheckResult, evidence: Case) -> CheckResult:
-    """Return the check without its points, for what another has shown."""
-    if result.status not in KEEPS_POINTS:
+def _failed_for(result: CheckResult, shown: tuple[CheckResult, Case] | None) -> CheckResult:
+    """Return the check without its points, for what a case of another has shown."""
+    if shown is None or result.status not in KEEPS_POINTS:
         return result
+    where, evidence = shown
     at = f"{where.check.name}[{evidence.name}]" if evidence.name else where.check.name
     message = f"{NO_POINTS}{at}: {evidence.message}"
-    return replace(
-        result,
-        cases=tuple(
-            replace(case, status=FAIL, message=message, share=None, finding=evidence.finding) for case in result.cases
-        ),
-    )
+    found = evidence.finding
+    failed = (replace(case, status=FAIL, message=message, share=None, finding=found) for case in result.cases)
+    return replace(result, cases=tuple(failed))
 
 
 @dataclass(frozen=True)
@@ -109,9 +106,8 @@ class Circumstances:
     jobs: int = 1  # processes that judged
     versions: dict[str, str] = field(default_factory=dict)
     only: tuple[str, ...] = ()
-    debug: str = (
-        ""  # the command that runs a case in a debugger, up to its name: "uv run pytest --inline --pdb --seed 7"
-    )
+    # the command that runs a case in a debugger, up to its name: "uv run pytest --inline --pdb --seed 7"
+    debug: str = ""
 
 
 def report(session: Circumstances, results: Iterable[CheckResult], failures: Iterable[str] = ()) -> Report:
@@ -173,9 +169,19 @@ def _problem(
     }
 
 
+def problems_of(report: Problems) -> list[ProblemEntry]:
+    """Return all problems of a report, those of practice after the others."""
+    return [*report["problems"], *report["practice"]]
+
+
 def entries_of(report: Problems) -> list[CheckEntry]:
     """Return all checks of a report, those of practice after the others."""
-    return [check for problem in (*report["problems"], *report["practice"]) for check in problem["checks"]]
+    return [check for problem in problems_of(report) for check in problem["checks"]]
+
+
+def warnings_in(checks: Iterable[CheckEntry]) -> list[str]:
+    """Return what the simulator remarked about code that keeps its points, each remark once."""
+    return list(dict.fromkeys(note for check in checks if check["status"] == OK for note in check.get("notes", ())))
 
 
 def _total(points: Iterable[float]) -> float:
@@ -286,9 +292,7 @@ def hint_of(result: CheckResult) -> str:
     return f"In case [{seen}]: {told}"
 
 
-def likely(
-    hints: Iterable[Sequence[Explanation] | None], everywhere: Mapping[Explanation, int] | None = None
-) -> tuple[Explanation, ...]:
+def likely(hints: Iterable[Hints], everywhere: Mapping[Explanation, int] | None = None) -> tuple[Explanation, ...]:
     """Return, of what may explain each failed case, what explains the most of them; the likelier come first.
 
     Two where both explain them all, and as much elsewhere. Nothing where it explains fewer than half of those that
@@ -308,9 +312,7 @@ def likely(
 
 
 def consistent_hints(
-    hints: Iterable[Sequence[Explanation] | None],
-    plain: Iterable[Sequence[Explanation] | None],
-    everywhere: Mapping[Explanation, int],
+    hints: Iterable[Hints], plain: Iterable[Hints], everywhere: Mapping[Explanation, int]
 ) -> tuple[Explanation, ...]:
     """Return what is likely of a check's cases, and does not contradict the function's first check, `plain`."""
     looked_into = [of_case for of_case in plain if of_case is not None]
@@ -318,29 +320,31 @@ def consistent_hints(
     return tuple(hint for hint in found if not looked_into or any(hint in of_case for of_case in looked_into))
 
 
-def with_agreed_hints(results: Sequence[CheckResult]) -> list[CheckResult]:
-    """Return the checks, each with one hint, or two that explain the same: those that explain the most of its function.
+def agreed_hints(checks: Sequence[tuple[str, Sequence[Hints]]]) -> list[tuple[Explanation, ...]]:
+    """Return what is likely of each check: one hint, or two that explain the same, the most of its function's cases.
 
     Where a function's first check, the plainest, is wrong, what does not explain it explains nothing else.
+    checks: the function of each, and what may explain its cases.
     """
-    by_function: dict[str, list[CheckResult]] = {}
-    for result in results:
-        by_function.setdefault(result.check.function, []).append(result)
-    everywhere = {
-        function: Counter(hint for other in group for case in other.cases for hint in case.hints or ())
-        for function, group in by_function.items()
-    }
-    return [_with_agreed_hints(r, by_function[r.check.function][0], everywhere[r.check.function]) for r in results]
+    plain: dict[str, Sequence[Hints]] = {}
+    everywhere: defaultdict[str, Counter[Explanation]] = defaultdict(Counter)
+    for function, hints in checks:
+        plain.setdefault(function, hints)
+        everywhere[function].update(hint for of_case in hints for hint in of_case or ())
+    return [consistent_hints(hints, plain[function], everywhere[function]) for function, hints in checks]
 
 
-def _with_agreed_hints(result: CheckResult, first: CheckResult, everywhere: Mapping[Explanation, int]) -> CheckResult:
-    hints, plain = ([case.hints for case in of.cases] for of in (result, first))
-    told = consistent_hints(hints, plain, everywhere)
-    kept = (
-        case if case.hints is None else replace(case, hints=tuple(hint for hint in told if hint in case.hints))
-        for case in result.cases
-    )
-    return replace(result, cases=tuple(kept))
+def with_agreed_hints(results: Sequence[CheckResult]) -> list[CheckResult]:
+    """Return the checks, of whose cases each has what explains it of what the checks agree on."""
+    agreed = agreed_hints([(result.check.function, [case.hints for case in result.cases]) for result in results])
+    return [
+        replace(result, cases=tuple(_with_hints(case, told) for case in result.cases))
+        for result, told in zip(results, agreed, strict=True)
+    ]
+
+
+def _with_hints(case: Case, told: Sequence[Explanation]) -> Case:
+    return case if case.hints is None else replace(case, hints=tuple(hint for hint in told if hint in case.hints))
 
 
 def _notes(result: CheckResult) -> list[str]:

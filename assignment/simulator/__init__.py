@@ -4,16 +4,16 @@ Triton's own interpreter runs kernels on the CPU with NumPy, but gets many numbe
 is multiplied as integers, `tl.dot` ignores TF32, loop variables are Python ints. This package keeps
 the interpreter's plan (run the kernel as Python, once per program) and replaces its parts:
 
-    numerics    number formats, roundings and TF32, bit for bit as on the GPU
-    builder     one method per Triton IR operation, on NumPy arrays; most are in elementwise and
-                libdevice
+    numerics    number formats, roundings and TF32, bit for bit as on the GPU; `dtypes` has all names of types, `scaled`
+                the operands of tl.dot_scaled
+    builder     one method per Triton IR operation, on NumPy arrays; most are in `elementwise` and `libdevice`
     semantic    Triton's typing rules, without a compiler's bookkeeping
-    memory      masked load, store and atomic: the only module that touches tensors
+    access      masked load, store and atomic: the only module that touches tensors
     watch       checks and counts every access of a launch: `regions` maps addresses to tensors,
                 `layout` knows which addresses are elements, `races` orders the accesses (recorded
                 in a `shadow` of the memory; `acquired` tracks which atomics a program looked at),
-                `undefined` finds unwritten values, `trace` counts bytes; `faults` are the errors,
-                and `calls` collects them by call
+                `undefined` finds unwritten values, `trace` counts bytes, `l2` what a cache would fetch;
+                `faults` are the errors, `suspects` their likely causes, and `calls` collects them by call
     costs       what PyTorch moves between launches, and the total
     reductions  tl.reduce and tl.associative_scan as trees
     language    binds `triton.language` to the builder
@@ -21,15 +21,15 @@ the interpreter's plan (run the kernel as Python, once per program) and replaces
                 transforms its syntax tree, `scopes` knows what is bound where, `control` and
                 `variables` are what the rewritten code calls, and `rounds` counts the turns of its
                 loops; `constants` are noted where they are compared with the compiler's
-    arguments   types the arguments of a launch
+    arguments   types the arguments of a launch; `kernel_values` are what variables of a kernel hold
     launch      runs the programs of a grid
     autotune    takes the first fitting configuration instead of timing all
-    device      stands in for the GPU: `host` answers host code's questions about it, with the
-                properties in `gpu`; fresh memory is NaN
+    host        stands in for the GPU: Triton's driver; `one_gpu` is torch.cuda with the `properties` of a GPU and
+                its `streams`; fresh memory is NaN
     triton_private  what all this takes of Triton beyond its documentation, and where versions differ
     script      runs a script (`python -m assignment.simulator`): `cuda` makes its tensors on the
                 CPU, `frames` finds its lines, `unstored` finds outputs that are used unwritten;
-                `show` prints a trace, and `page` draws what a `recording` has kept as `events`, by the
+                `show` prints a trace, and `launch_page` draws what a `recording` has kept as `events`, by the
                 data of `model` and the JavaScript in viewer/; `maps` makes matrices of tensors
 
 A worker calls `install()` once, before it imports Triton or a student's module:
@@ -56,14 +56,16 @@ def install() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     import triton.language as tl
 
-    from .triton_private import InterpretedFunction  # loads Triton
+    from .triton_private import InterpretedFunction, driver  # load Triton
 
     if loaded and not isinstance(tl.sum, InterpretedFunction):
         raise RuntimeError("install() must run before triton is imported, or TRITON_INTERPRET=1 be set before that")
 
-    from . import autotune, device, language, launch  # load Triton
+    from . import autotune, builder, host, language, launch, one_gpu, properties, undefined  # load Triton
 
     language.install()
     launch.install()
     autotune.install()
-    device.install()
+    driver.set_active(host.Driver(builder.TARGET, properties.H100))
+    one_gpu.answer_questions(properties.H100)
+    undefined.fill_fresh_memory()

@@ -27,14 +27,16 @@ def main() -> int:
         return 2
     install()
     from assignment.simulator import control, script  # load Triton, which install() comes before
-    from assignment.simulator.page import write  # likewise
+    from assignment.simulator.calls import Call  # likewise
+    from assignment.simulator.launch_page import write  # likewise
     from assignment.simulator.recording import Recording  # likewise
 
     control.let_stop()
 
     recording = Recording() if options.html else None
     is_traced = bool(options.report or options.html)
-    done = script.run(options.script, options.args, options.seed, is_traced, bool(options.l2), recording)
+    call = Call(seed=options.seed, is_traced=is_traced, keeps_accesses=bool(options.l2), recording=recording)
+    done = script.run(options.script, options.args, call)
     if options.report:
         from assignment.simulator import l2, show  # loads Rich
 

@@ -151,7 +151,7 @@ class Builder(Elementwise):
     def create_atomic_rmw(
         self, op: ir.ATOMIC_OP, ptr: Handle, val: Handle, mask: Handle, sem: ir.MEM_SEMANTIC, scope: ir.MEM_SYNC_SCOPE
     ) -> Handle:
-        old = access.update(self.watch, ptr.data, mask.data, _ATOMIC[op], val.data, order=_order(sem, scope))
+        old = access.update(self.watch, ptr.data, mask.data, _UPDATES[op.name], val.data, order=_order(sem, scope))
         result = Handle(old, val.dtype)
         return result if mask.data.all() else MaskedResult(result, ~plain(mask.data), self.watch, place())
 
@@ -189,7 +189,7 @@ class Builder(Elementwise):
         self, kind: ir.DESCRIPTOR_REDUCE_KIND, desc: interpreter.TensorDescHandle, value: Handle, indices: list[Handle]
     ) -> None:
         ptrs, mask = _block_of(desc, indices)
-        access.update(self.watch, ptrs.data, _array(mask), _DESCRIPTOR_REDUCE[kind], value.data)
+        access.update(self.watch, ptrs.data, _array(mask), _UPDATES[kind.name], value.data)
 
     def create_make_tensor_descriptor(self, *args: Handle | list[Handle] | bool) -> interpreter.TensorDescHandle:
         # a descriptor made in the kernel lies in memory that the launcher must be able to allocate
@@ -277,13 +277,9 @@ def _array(mask: Handle | np.ndarray | None) -> np.ndarray | None:
 
 
 def _order(sem: ir.MEM_SEMANTIC, scope: ir.MEM_SYNC_SCOPE, is_exchange_if_equal: bool = False) -> Order:
-    kinds = ir.MEM_SEMANTIC
-    return Order(
-        acquires=sem not in (kinds.RELAXED, kinds.RELEASE),
-        releases=sem not in (kinds.RELAXED, kinds.ACQUIRE),
-        scope="cta" if scope == ir.MEM_SYNC_SCOPE.CTA else "gpu",
-        is_exchange_if_equal=is_exchange_if_equal,
-    )
+    acquires = sem not in (ir.MEM_SEMANTIC.RELAXED, ir.MEM_SEMANTIC.RELEASE)
+    releases = sem not in (ir.MEM_SEMANTIC.RELAXED, ir.MEM_SEMANTIC.ACQUIRE)
+    return Order(acquires, releases, "cta" if scope == ir.MEM_SYNC_SCOPE.CTA else "gpu", is_exchange_if_equal)
 
 
 def _operand_type(x: Handle, input_precision: ir.INPUT_PRECISION) -> str:
@@ -299,23 +295,13 @@ def _exchange_if_equal(old: np.ndarray, new: np.ndarray, expected: np.ndarray) -
     return np.where(old == expected, new, old)
 
 
-_ATOMIC: dict[ir.ATOMIC_OP, Callable[..., np.ndarray]] = {
-    ir.ATOMIC_OP.ADD: np.add,
-    ir.ATOMIC_OP.FADD: np.add,
-    ir.ATOMIC_OP.MIN: np.minimum,
-    ir.ATOMIC_OP.UMIN: np.minimum,
-    ir.ATOMIC_OP.MAX: np.maximum,
-    ir.ATOMIC_OP.UMAX: np.maximum,
-    ir.ATOMIC_OP.AND: np.bitwise_and,
-    ir.ATOMIC_OP.OR: np.bitwise_or,
-    ir.ATOMIC_OP.XOR: np.bitwise_xor,
-    ir.ATOMIC_OP.XCHG: _exchange,
-}
-_DESCRIPTOR_REDUCE: dict[ir.DESCRIPTOR_REDUCE_KIND, Callable[..., np.ndarray]] = {
-    ir.DESCRIPTOR_REDUCE_KIND.ADD: np.add,
-    ir.DESCRIPTOR_REDUCE_KIND.MIN: np.minimum,
-    ir.DESCRIPTOR_REDUCE_KIND.MAX: np.maximum,
-    ir.DESCRIPTOR_REDUCE_KIND.AND: np.bitwise_and,
-    ir.DESCRIPTOR_REDUCE_KIND.OR: np.bitwise_or,
-    ir.DESCRIPTOR_REDUCE_KIND.XOR: np.bitwise_xor,
+# by the names of ir.ATOMIC_OP, and of ir.DESCRIPTOR_REDUCE_KIND, which has some of them
+_UPDATES: dict[str, Callable[..., np.ndarray]] = {
+    **dict.fromkeys(("ADD", "FADD"), np.add),
+    **dict.fromkeys(("MIN", "UMIN"), np.minimum),
+    **dict.fromkeys(("MAX", "UMAX"), np.maximum),
+    "AND": np.bitwise_and,
+    "OR": np.bitwise_or,
+    "XOR": np.bitwise_xor,
+    "XCHG": _exchange,
 }

@@ -1,7 +1,6 @@
 """The call of host code in which kernels are launched, and what the simulator reports about it."""
 
-import contextlib
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -9,6 +8,7 @@ import numpy as np
 import torch
 
 from .faults import MemoryFault, Place
+from .streams import Raised
 from .trace import LaunchCost
 
 if TYPE_CHECKING:
@@ -51,7 +51,12 @@ class Follower(Protocol):
 
 @dataclass
 class Call:
-    """A call of host code that launches kernels."""
+    """A call of host code: the launches inside belong to it.
+
+    with Call(inputs=[x, weight]) as seen:
+        y = rmsnorm(x, weight)
+    print(seen.warnings)
+    """
 
     # tensors of the caller: kernels must not store to them, nor reach what lies between
     inputs: Sequence[torch.Tensor] = ()
@@ -78,6 +83,13 @@ class Call:
         for tensor in self.inputs:
             self.storages.setdefault(tensor.untyped_storage().data_ptr(), []).append(tensor)
 
+    def __enter__(self) -> "Call":
+        _calls.append(self)
+        return self
+
+    def __exit__(self, *_: Raised) -> None:
+        _calls.pop()
+
     def begin_again(self) -> None:
         """Prepare for a second call of the function: its programs run in the order of the first."""
         self.n_launches = 0
@@ -102,26 +114,3 @@ _calls = [Call()]  # the running ones, the innermost last
 def current() -> Call:
     """Return the running call; outside of one, a call without inputs."""
     return _calls[-1]
-
-
-@contextlib.contextmanager
-def call(
-    inputs: Sequence[torch.Tensor] = (),
-    seed: int = 0,
-    is_traced: bool = False,
-    follower: Follower | None = None,
-    notes_constants: bool = False,
-) -> Iterator[Call]:
-    """Make the launches inside belong to this call.
-
-    with call(inputs=[x, weight]) as seen:
-        y = rmsnorm(x, weight)
-    print(seen.warnings)
-    """
-    running = Call(inputs, seed, is_traced, follower=follower)
-    running.notes_constants = notes_constants
-    _calls.append(running)
-    try:
-        yield running
-    finally:
-        _calls.pop()

@@ -1,7 +1,8 @@
 """Constants of a kernel: which arms its `if`s take, and what expressions are that are known before a launch.
 
-They are noted in calls that are also compiled, by the simulator here and by the compiler in compiling/constants.py: a
-kernel whose constants differ would be one program where it is graded and another one on a GPU.
+They are noted in calls that are also compiled, by the simulator here, by the compiler in
+compiling/compiled_constants.py: a kernel whose constants differ would be one program where it is graded and another one
+on a GPU.
 """
 
 import ast

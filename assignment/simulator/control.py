@@ -19,7 +19,6 @@ from .elementwise import Handle
 from .faults import is_ours
 from .kernel_values import KernelFunction, KernelValue, Operand, static
 from .numerics import numpy_type
-from .rounds import rounds, went_round  # noqa: F401 (rewritten kernels call them)
 from .semantic import semantic
 from .triton_private import (
     HAS_RETURN_TYPES,
@@ -28,24 +27,7 @@ from .triton_private import (
     ConstexprFunction,
     InterpretedFunction,
 )
-from .variables import (  # noqa: F401 (rewritten kernels call them)
-    OF_LOOPS,
-    already_defined,
-    branch,
-    decided,
-    define,
-    entered,
-    entered_perhaps,
-    holds,
-    is_inner,
-    is_runtime,
-    is_unbound,
-    join,
-    returned,
-    truth,
-    turned,
-    turned_perhaps,
-)
+from .variables import decided, truth
 
 tensor = tl.tensor
 

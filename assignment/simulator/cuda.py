@@ -6,7 +6,7 @@ Other devices, such as "meta", are not changed.
 
 import sys
 from collections.abc import Callable, Collection
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import torch
 import triton.testing
@@ -14,8 +14,8 @@ from torch.overrides import TorchFunctionMode
 
 from assignment.pytorch_private import Argument, Arguments, Keywords
 
-from .gpu import H100
-from .one_gpu import answer_as
+from .one_gpu import PYTORCHS_GENERATOR, answer_as, generators
+from .properties import H100
 
 _CPU = torch.device("cpu")
 _IS_CUDA = torch.Tensor.is_cuda.__get__  # type: ignore[attr-defined]
@@ -72,24 +72,10 @@ def patch(where: str = "where the simulator runs kernels") -> None:
     answer_as(H100)
     torch.cuda.Event = _no_clock  # type: ignore[assignment, misc]
     triton.testing.do_bench = triton.testing.do_bench_cudagraph = _no_clock
-    torch.Generator = _Generator  # type: ignore[assignment, misc]
+    torch.Generator = generators(  # type: ignore[assignment, misc]
+        lambda device: PYTORCHS_GENERATOR(on_cpu(_named(device)))  # type: ignore[arg-type]
+    )
 
 
 def _no_clock(*args: Argument, **kwargs: Argument) -> NoReturn:
     raise RuntimeError(_NO_CLOCK)
-
-
-class _AnyGenerator(type):
-    """A metaclass: calls make PyTorch's own generators, and those are instances."""
-
-    _original = torch.Generator
-
-    def __call__(cls, device: Argument = "cpu") -> torch.Generator:
-        return cls._original(on_cpu(_named(device)))  # type: ignore[arg-type]
-
-    def __instancecheck__(cls, instance: Any) -> bool:
-        return isinstance(instance, cls._original)
-
-
-class _Generator(metaclass=_AnyGenerator):
-    """A stand-in for torch.Generator."""

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 import torch
 import triton.testing
 
-from .gpu import Properties
+from .properties import Properties
 from .streams import NotThere, Refused
 from .triton_private import DriverBase, GPUTarget
 

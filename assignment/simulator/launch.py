@@ -20,7 +20,7 @@ from . import calls
 from .arguments import typed
 from .calls import Call
 from .faults import MemoryFault, OutOfBounds, Program, Race
-from .kernel_values import Grid, KernelValue, LaunchArgument
+from .kernel_values import Grid, KernelValue, LaunchArgument, grid_sizes
 from .rewrite import rewrite, waits
 from .semantic import builder
 from .triton_private import InterpretedFunction, JITFunction, KernelParam, knobs
@@ -28,7 +28,6 @@ from .variables import explain
 from .watch import Watch
 
 _N_WARPS = 4  # unless a launch says otherwise
-_MAX_GRID = (2**31 - 1, 65535, 65535)
 _one_at_a_time = threading.Lock()  # the builder holds the program id of the kernel that runs
 
 
@@ -65,7 +64,8 @@ def run(self: InterpretedFunction, *args: LaunchArgument, grid: Grid, warmup: bo
     values = _bind(kernel, args, kwargs)
     if warmup:
         return
-    _run_programs(self, kernel, values, _grid_sizes(grid, values), kwargs)
+    x, y, z = grid_sizes(grid, values)
+    _run_programs(self, kernel, values, (x, y, z), kwargs)
 
 
 def _run_programs(
@@ -158,10 +158,8 @@ def _kernel(self: InterpretedFunction) -> _Kernel:
 
 
 def _constants(fn: Callable) -> dict[str, tl.constexpr]:
-    known = {
-        **{name: fn.__globals__.get(name) for name in fn.__code__.co_names},
-        **inspect.getclosurevars(fn).nonlocals,
-    }
+    known = {name: fn.__globals__.get(name) for name in fn.__code__.co_names}
+    known |= inspect.getclosurevars(fn).nonlocals
     return {name: value for name, value in known.items() if isinstance(value, tl.constexpr)}
 
 
@@ -181,18 +179,6 @@ def _bind(kernel: _Kernel, args: tuple, kwargs: dict[str, LaunchArgument]) -> di
     bound = kernel.signature.bind(*args, **{k: v for k, v in kwargs.items() if k in kernel.params})  # theirs
     bound.apply_defaults()
     return bound.arguments
-
-
-def _grid_sizes(grid: Grid, values: dict[str, LaunchArgument]) -> Program:
-    if callable(grid):
-        grid = grid(values)
-    if not isinstance(grid, (tuple, list)) or not all(hasattr(size, "__index__") for size in grid):
-        raise TypeError(f"expected a grid of one to three integers, such as (triton.cdiv(n, 64),), got {grid!r}")
-    x, y, z = (size.__index__() for size in (*grid[:3], 1, 1)[:3])
-    for axis, size, limit in zip("xyz", (x, y, z), _MAX_GRID, strict=True):
-        if size > limit:
-            raise RuntimeError(f"Triton Error [CUDA]: invalid argument: grid {axis} is {size}, at most {limit} allowed")
-    return x, y, z
 
 
 def _programs(sizes: Program, kernel: _Kernel, call: Call) -> Iterator[Program]:

@@ -13,25 +13,17 @@ BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 FP8E4NV = np.dtype(ml_dtypes.float8_e4m3fn)
 FP8E5 = np.dtype(ml_dtypes.float8_e5m2)
 
+_INTEGERS = "int8 int16 int32 int64 uint8 uint16 uint32 uint64"
 _NUMPY_TYPE = {
+    **{name: np.dtype(name) for name in _INTEGERS.split()},
     "int1": np.dtype(bool),
-    "int8": np.dtype(np.int8),
-    "int16": np.dtype(np.int16),
-    "int32": np.dtype(np.int32),
-    "int64": np.dtype(np.int64),
-    "uint8": np.dtype(np.uint8),
-    "uint16": np.dtype(np.uint16),
-    "uint32": np.dtype(np.uint32),
-    "uint64": np.dtype(np.uint64),
     "fp16": np.dtype(np.float16),
     "bf16": BFLOAT16,
     "fp32": np.dtype(np.float32),
     "fp64": np.dtype(np.float64),
     "fp8e4nv": FP8E4NV,
     "fp8e5": FP8E5,
-    "fp8e5b16": np.dtype(np.uint8),  # the 8-bit floats of other hardware are held as bits
-    "fp8e4b8": np.dtype(np.uint8),
-    "fp8e4b15": np.dtype(np.uint8),
+    **dict.fromkeys(("fp8e5b16", "fp8e4b8", "fp8e4b15"), np.dtype(np.uint8)),  # of other hardware: held as bits
 }
 FP8 = (FP8E4NV, FP8E5)  # those of a Hopper GPU
 _POINTER = np.dtype(np.uint64)

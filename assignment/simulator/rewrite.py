@@ -1,10 +1,9 @@
 """Kernels rewritten as Python functions with the meaning that Triton's compiler gives them.
 
 The source of a @triton.jit function is parsed, its assignments, loops, `and`, `or`, `not`, `if
-else` and `assert` become calls of `control`, and the result is compiled under the student's own
-file name and line numbers, so that tracebacks point there. Globals and closures are the function's
-own; `control` itself is passed as one more closure variable, so nothing is added to the student's
-module.
+else` and `assert` become calls of CALLED, and the result is compiled under the student's own file
+name and line numbers, so that tracebacks point there. Globals and closures are the function's own;
+CALLED itself is passed as one more closure variable, so nothing is added to the student's module.
 """
 
 import ast
@@ -13,9 +12,11 @@ import inspect
 import types
 from collections.abc import Callable, Iterable, Iterator
 
-from . import control
+from . import control, rounds, variables
 from .rewriter import CONTROL, Rewriter
 from .triton_private import InterpretedFunction
+
+CALLED = types.SimpleNamespace(**{**vars(rounds), **vars(variables), **vars(control)})
 
 
 def rewrite(fn: Callable, notes_constants: bool = False) -> Callable:
@@ -75,7 +76,7 @@ def _rebuild(fn: Callable, definition: ast.FunctionDef) -> Callable:
     """Return a function from a rewritten definition, with the globals and closure of `fn`."""
     code = fn.__code__
     cells = dict(zip(code.co_freevars, fn.__closure__ or (), strict=True))
-    cells[CONTROL] = types.CellType(control)
+    cells[CONTROL] = types.CellType(CALLED)
     factory = ast.parse(f"def factory({', '.join(cells)}): pass").body[0]
     assert isinstance(factory, ast.FunctionDef)
     factory.body = [definition]

@@ -27,8 +27,9 @@ from .triton_private import (
     JITCallable,
     knobs,
 )
+from .variables import OF_LOOPS
 
-CONTROL = "__simulator__"  # what the functions of `control` are called as members of
+CONTROL = "__simulator__"  # what the functions that rewritten kernels call are members of
 _COMPARISONS = {
     ast.Eq: "eq",
     ast.NotEq: "ne",
@@ -249,10 +250,8 @@ class Rewriter(ast.NodeTransformer):
 
     def visit_ListComp(self, node: ast.ListComp) -> ast.AST:
         generator = node.generators[0]
-        is_known = isinstance(generator.target, ast.Name) or (
-            IS_CLOSER_TO_PYTHON and isinstance(generator.target, ast.Tuple)
-        )
-        if len(node.generators) > 1 or not is_known:
+        targets = (ast.Name, ast.Tuple) if IS_CLOSER_TO_PYTHON else ast.Name
+        if len(node.generators) > 1 or not isinstance(generator.target, targets):
             return self._unsupported(node)
         tests = list(generator.ifs)
         with self._aside():
@@ -407,7 +406,7 @@ class Rewriter(ast.NodeTransformer):
                 end.append(self._if(is_inner, [self._assign(name, ast.Constant(None), loop), _delete(name)], loop))
         for name in inner:
             end += [self._assign(name, ast.Constant(None), loop), _placed(_delete(name), loop)]
-        control.OF_LOOPS.update(open_ones, inner)
+        OF_LOOPS.update(open_ones, inner)
         loop.body = [*loop.body, *end]
         return [*begin, loop]
 
@@ -517,12 +516,9 @@ def _of_lists(nodes: list[ast.AST]) -> set[str]:
 
 def _is_plain(expression: ast.expr) -> bool:
     """Return whether an expression computes nothing, so that evaluating it is harmless."""
-    return all(
-        isinstance(node, (ast.Name, ast.Constant, ast.Tuple, ast.expr_context))
-        or (isinstance(node, ast.UnaryOp) and isinstance(node.operand, ast.Constant))
-        or isinstance(node, ast.unaryop)
-        for node in ast.walk(expression)
-    )
+    plain = (ast.Name, ast.Constant, ast.Tuple, ast.expr_context, ast.unaryop)
+    others = [node for node in ast.walk(expression) if not isinstance(node, plain)]
+    return all(isinstance(node, ast.UnaryOp) and isinstance(node.operand, ast.Constant) for node in others)
 
 
 def _variables() -> ast.Call:

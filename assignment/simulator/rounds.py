@@ -18,10 +18,10 @@ from .semantic import semantic
 ROUNDS = "__rounds"  # the variables of a kernel in which its loops are counted: __rounds_FIRST_LAST, by their lines
 ENOUGH = 100  # turns that change nothing, before a loop is stopped: another fault may show first
 _FROM_TRITON = {
-    *("abs", "arange", "cdiv", "ceil", "exp", "exp2", "floor", "full", "log", "log2", "max", "maximum", "min"),
-    *("minimum", "next_power_of_2", "num_programs", "program_id", "range", "sqrt", "static_range", "sum", "where"),
-    *("zeros",),
-}
+    "abs", "arange", "cdiv", "ceil", "exp", "exp2", "floor", "full", "log", "log2", "max", "maximum", "min",
+    "minimum", "next_power_of_2", "num_programs", "program_id", "range", "sqrt", "static_range", "sum", "where",
+    "zeros",
+}  # fmt: skip
 _PYTHONS = {"float", "int", "len", "max", "min", "range"}
 _METHODS = {"cast", "to"}
 

@@ -97,13 +97,8 @@ def assigned(*nodes: ast.AST) -> frozenset[str]:
 
 def constants(*nodes: ast.AST) -> frozenset[str]:
     """Return the assigned names that are annotated as tl.constexpr."""
-    statements = (inner for node in nodes for inner in ast.walk(node))
-    return frozenset(
-        name
-        for statement in statements
-        if isinstance(statement, ast.AnnAssign) and is_constexpr(statement.annotation)
-        for name in _targets(statement)
-    )
+    annotated = (inner for node in nodes for inner in ast.walk(node) if isinstance(inner, ast.AnnAssign))
+    return frozenset(name for one in annotated if is_constexpr(one.annotation) for name in _targets(one))
 
 
 def has_return(*nodes: ast.AST) -> bool:

@@ -6,12 +6,11 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import calls, cuda
+from . import cuda
 from .calls import Call
 from .costs import HostTraffic
 from .faults import MemoryFault
 from .frames import launch_of, own_traceback
-from .recording import Recording
 from .unstored import UnstoredReads
 
 
@@ -26,26 +25,17 @@ class ScriptRun:
     status: int  # that it asked for
 
 
-def run(
-    path: str,
-    arguments: list[str],
-    seed: int,
-    is_traced: bool,
-    keeps_accesses: bool = False,
-    recording: Recording | None = None,
-) -> ScriptRun:
-    """Run the script as `python path arguments` would; exceptions that it raises are caught."""
+def run(path: str, arguments: list[str], call: Call) -> ScriptRun:
+    """Run the script as `python path arguments` would, its launches in a call; exceptions that it raises are caught."""
     sys.argv = [path, *arguments]
     sys.path.insert(0, str(Path(path).resolve().parent))
     cuda.patch()
     status, ended_by = 0, None
     with contextlib.ExitStack() as stack:
-        call = stack.enter_context(calls.call(seed=seed, is_traced=is_traced))
-        call.keeps_accesses = keeps_accesses
-        call.recording = recording
+        stack.enter_context(call)
         stack.enter_context(cuda.CudaOnCpu())
         unstored = stack.enter_context(UnstoredReads(call))
-        host = stack.enter_context(HostTraffic()) if is_traced else None
+        host = stack.enter_context(HostTraffic()) if call.is_traced else None
         try:
             runpy.run_path(path, run_name="__main__")
         except SystemExit as request:

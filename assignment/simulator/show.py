@@ -15,9 +15,9 @@ _LEGEND = (
     "distinct: bytes touched at least once. FLOPs are those of tl.dot; FLOP/B counts an atomic update twice."
 )
 _HEADINGS = (
-    *("#", "kernel / tensor", "grid / shape", "programs / size"),
-    *("loaded", "×", "stored", "×", "updated", "distinct", "fetched", "×", "dot FLOPs", "FLOP/B"),
-)
+    "#", "kernel / tensor", "grid / shape", "programs / size",
+    "loaded", "×", "stored", "×", "updated", "distinct", "fetched", "×", "dot FLOPs", "FLOP/B",
+)  # fmt: skip
 _LEFT = ("kernel / tensor", "grid / shape", "dot FLOPs")
 _ENDLESS = 10_000  # characters of a line
 
@@ -74,14 +74,14 @@ def _launch_row(number: int, launch: LaunchCost) -> list[str]:
         launch.kernel,
         str(launch.grid),
         str(launch.programs),
-        *(_bytes(sum(t.loaded for t in tensors)), ""),
-        *(_bytes(sum(t.stored for t in tensors)), ""),
+        _bytes(sum(t.loaded for t in tensors)), "",
+        _bytes(sum(t.stored for t in tensors)), "",
         _bytes(sum(t.updated for t in tensors)),
         _bytes(sum(map(_distinct, tensors))),
-        *(_bytes(sum(t.fetched for t in tensors)), ""),
+        _bytes(sum(t.fetched for t in tensors)), "",
         ", ".join(f"{quantity(count, '')} {operands}" for operands, count in sorted(launch.flops.items())),
         f"{intensity:.3g}" if intensity else "",
-    ]
+    ]  # fmt: skip
 
 
 def _tensor_row(t: Traffic) -> list[str]:
@@ -90,14 +90,14 @@ def _tensor_row(t: Traffic) -> list[str]:
         f"  {t.name}",
         f"{t.dtype} {t.shape}",
         quantity(t.nbytes, "B"),
-        *(_bytes(t.loaded), _times(t.loaded, t)),
-        *(_bytes(t.stored), _times(t.stored, t)),
+        _bytes(t.loaded), _times(t.loaded, t),
+        _bytes(t.stored), _times(t.stored, t),
         _bytes(t.updated),
         _bytes(_distinct(t)),
-        *(_bytes(t.fetched), _times(t.fetched, t)),
+        _bytes(t.fetched), _times(t.fetched, t),
         "",
         "",
-    ]
+    ]  # fmt: skip
 
 
 def _bytes(count: int) -> str:

@@ -3,6 +3,7 @@
 import itertools
 import threading
 from types import TracebackType
+from typing import Any, NoReturn
 
 import torch
 
@@ -19,6 +20,16 @@ class Refused(RuntimeError):
 
 class NotThere(Refused, AttributeError):
     """An attribute that is refused: hasattr says no."""
+
+
+def refusal(name: str, instead: str) -> type:
+    """Return a stand-in that cannot be called; a type, so that it can stand in annotations."""
+
+    def refuse(cls: type, *_: Any, **__: Any) -> NoReturn:
+        raise Refused(f"{name} is not available where kernels are graded without a GPU: {instead}")
+
+    # torch._dynamo lists what a decorator wraps, as use_mem_pool.__wrapped__
+    return type(name.rpartition(".")[2], (), {"__new__": refuse, "__wrapped__": refuse})
 
 
 class Event:
@@ -41,12 +52,8 @@ class Event:
     def elapsed_time(self, end: "Event") -> float:
         return 1.0
 
-    def ipc_handle(self) -> bytes:
-        raise Refused("torch.cuda.Event.ipc_handle is not available here: there is one process, leave it out")
-
-    @classmethod
-    def from_ipc_handle(cls, device: DeviceName, handle: bytes) -> "Event":
-        raise Refused("torch.cuda.Event.from_ipc_handle is not available here: there is one process, leave it out")
+    ipc_handle = refusal("torch.cuda.Event.ipc_handle", "leave it out, there is one process")
+    from_ipc_handle = refusal("torch.cuda.Event.from_ipc_handle", "leave it out, there is one process")
 
 
 class Stream:

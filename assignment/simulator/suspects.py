@@ -87,14 +87,8 @@ def _no_mask_along_rows(access: SuspectAccess) -> str:
         return ""
     breaks = np.flatnonzero(np.diff(access.offsets) != strides[-1]) + 1
     width = int(breaks[0]) if breaks.size else access.offsets.size
-    if (
-        width <= shape[-1]
-        or not breaks.size
-        or (breaks % width).any()
-        or access.offsets.size != (breaks.size + 1) * width
-    ):
-        return ""
-    if (np.diff(access.offsets[::width]) != strides[-2]).any():
+    is_of_rows = breaks.size and not (breaks % width).any() and access.offsets.size == (breaks.size + 1) * width
+    if width <= shape[-1] or not is_of_rows or (np.diff(access.offsets[::width]) != strides[-2]).any():
         return ""
     axis = len(shape) - 1
     return (

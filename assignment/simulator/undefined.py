@@ -7,6 +7,7 @@ changes what the program stores.
 """
 
 import ctypes
+import warnings
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
@@ -68,6 +69,7 @@ def fill_fresh_memory() -> None:
     # torch.use_deterministic_algorithms does the same, and imports Inductor: one second
     set_deterministic_algorithms(True, warn_only=True)
     torch.utils.deterministic.fill_uninitialized_memory = True  # type: ignore[attr-defined]
+    warnings.filterwarnings("ignore", message=".*does not have a deterministic implementation.*")
     for name in ("empty", "empty_like", "empty_strided", "empty_permuted"):
         setattr(torch, name, _filled(getattr(torch, name)))
     for name in ("new_empty", "new_empty_strided"):

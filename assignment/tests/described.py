@@ -5,7 +5,7 @@ import hashlib
 
 import triton
 
-from assignment.player.kernels import Kernels
+from assignment.player.kernel_builder import Kernels
 
 FILE = "cs336_kernels/x.py"
 TL = {"module": "triton.language"}

@@ -14,7 +14,7 @@ from assignment.bank import bugs
 from assignment.bank.__main__ import parsed
 from assignment.bank.corpus import BUG, GRADED, VARIANT, Entry, defined, entries
 from assignment.bank.edits import Bug, bug, table
-from assignment.bank.run import grade, memory, one_bug, page, results_page, rules, yardstick
+from assignment.bank.run import engines, grade, matrix, one_bug, results_page, rules, yardstick
 from assignment.bank.run.judging import GradingJob, Result, Verdict, judge_all, key
 from assignment.bank.run.verdicts import VerdictRow, costs, judge, misnamed, naming, only_killer
 from assignment.finding import Explanation, Finding, places_in
@@ -129,8 +129,8 @@ def test_names_are_counted_over_all_checks():
     rows = [row(entry, seen)]
     assert naming(rows) == ([entry.name], [])
     assert misnamed(rows) == [(entry.name, VALUES, "Another eps.")]
-    assert "over all checks 1 of 3 failures get a wrong name, of 1 bugs" in page.summary(rows)
-    assert "over all checks" not in page.summary([row(entry, {EPS: seen[EPS]})])
+    assert "over all checks 1 of 3 failures get a wrong name, of 1 bugs" in matrix.summary(rows)
+    assert "over all checks" not in matrix.summary([row(entry, {EPS: seen[EPS]})])
 
 
 def test_a_bug_with_a_line_must_have_it_quoted_on_every_seed():
@@ -225,9 +225,9 @@ def test_a_defect_that_costs_over_a_quarter_of_its_problem_is_a_finding():
 
 def test_defects_are_printed_with_what_they_cost():
     verdicts = {RAGGED: failed(9), "test_flash_forward.py::test_triton_traffic": failed(9)}
-    text = page.yardstick(costs([defect(verdicts)], DECLARED))
+    text = matrix.yardstick(costs([defect(verdicts)], DECLARED))
     assert "n-queries-and-n-keys-must-be-equal | 2.75 of 20 | ragged | traffic |" in text
-    assert page.yardstick(costs([defect({RAGGED: failed(9)})], DECLARED)) == ""
+    assert matrix.yardstick(costs([defect({RAGGED: failed(9)})], DECLARED)) == ""
 
 
 def test_a_section_of_the_page_is_replaced_where_it_stands(tmp_path):
@@ -261,7 +261,7 @@ def test_only_checks_of_whole_problems_need_a_bug_of_their_own():
 
 
 def test_tables_show_margins_and_the_check_that_must_catch():
-    text = page.render(
+    text = matrix.render(
         [row(A_BUG, {EPS: failed(2.5), VALUES: failed(math.inf)}), row(A_VARIANT, {EPS: GOOD})], DECLARED
     )
     line = next(line for line in text.splitlines() if line.startswith("| eps |"))
@@ -271,7 +271,7 @@ def test_tables_show_margins_and_the_check_that_must_catch():
 
 
 def test_the_section_has_totals_and_what_is_not_perfect():
-    text = page.section([row(A_BUG, {EPS: failed(1.5)}), row(A_VARIANT, {EPS: GOOD})], DECLARED)
+    text = matrix.section([row(A_BUG, {EPS: failed(1.5)}), row(A_VARIANT, {EPS: GOOD})], DECLARED)
     assert "| rmsnorm | 1 | 1 | 1.5 | eps | 1 | 0.400 | plain |" in text
     assert "caught it by 1.50 times the bound" in text
     assert "tells:\n\n- rmsnorm/eps\n" in text
@@ -311,7 +311,7 @@ def test_warm_judges_tell_one_submission_from_the_next():
 
 
 def test_the_committed_page_counts_what_the_bank_has():
-    text = results_page.section(page.TITLE)
+    text = results_page.section(matrix.TITLE)
     for problem in checks.problems():
         n_bugs = sum(entry.kind == BUG and entry.problem == problem for entry in ENTRIES)
         n_right = sum(entry.kind == VARIANT and problem in entry.problems for entry in ENTRIES)
@@ -331,16 +331,16 @@ def test_a_message_tells_of_a_fault_only_in_the_simulator():
 
 
 def test_the_committed_page_counts_the_bugs_that_misuse_memory():
-    n_bugs = sum(not name.startswith("base/") for name in memory.targets())
-    text = results_page.section(memory.TITLE)
-    assert f"| all | {n_bugs} | {n_bugs} |" in text, "run `python -m assignment.bank memory` and commit results.md"
+    n_bugs = sum(not name.startswith("base/") for name in engines.targets())
+    text = results_page.section(engines.TITLE)
+    assert f"| all | {n_bugs} | {n_bugs} |" in text, "run `python -m assignment.bank engines` and commit results.md"
     assert "Missed by the simulator: none.\n\nFalse alarms: none." in text
 
 
 def test_misused_memory_is_counted_by_kind_and_false_alarms_are_named():
     fine = {"simulator": "right", "guarded": "right", "interpreter": "right", "kind": "", "at": ""}
     seen = {"x/a": fine | {"simulator": "fault", "kind": "race"}, "x/b": fine | {"kind": "race", "guarded": "wrong"}}
-    text = memory.section(seen | {"base/y": fine}, {"base/y": {"memcheck": 1, "values": "right"}})
+    text = engines.section(seen | {"base/y": fine}, {"base/y": {"memcheck": 1, "values": "right"}})
     assert "| race | 2 | 1 | 1 | 0 | – | – |" in text
     assert "Missed by the simulator:\n\n- x/b\n\nFalse alarms:\n\n- base/y" in text
 

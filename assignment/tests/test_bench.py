@@ -15,10 +15,8 @@ PNG = b"\x89PNG"
 
 
 def row(work, name, microseconds):
-    made = bench.Bench.__new__(bench.Bench)
-    made._roof = ROOF
     seconds = 1e-6 * microseconds
-    return made._row(work, name, bench.clock.Timing(seconds, seconds, seconds, 0.1))
+    return bench.row_of(work, name, bench.clock.Timing(seconds, seconds, seconds, 0.1), ROOF)
 
 
 @pytest.fixture
@@ -109,7 +107,8 @@ def test_rows_are_in_the_file_as_soon_as_they_are_timed(tmp_path, monkeypatch):
 
     monkeypatch.setattr(bench, "run", run)
     monkeypatch.setattr(speed, "BufferMemory", lambda nbytes: None)
-    session = types.SimpleNamespace(total=1 << 30, roof=lambda dtype: ROOF, submitted=None, peers=None)
+    monkeypatch.setattr(roof, "measure", lambda _: ROOF)
+    session = types.SimpleNamespace(total=1 << 30, submitted=None, peers=None)
     speed.bench(session, Console(file=io.StringIO()), [], table, None)  # type: ignore[arg-type]
     assert table.read_text().count("\n") == 3
 

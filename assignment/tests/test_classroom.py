@@ -82,7 +82,7 @@ def test_a_grader_that_ends_or_hangs_is_lost(monkeypatch, tmp_path):
     start = subprocess.Popen
 
     def started(command, **more):
-        is_grader = "assignment.classroom.worker" in command  # not what removes folders
+        is_grader = "assignment.classroom.grading_process" in command  # not what removes folders
         return start([sys.executable, script] if is_grader else command, **more)
 
     monkeypatch.setattr(subprocess, "Popen", started)
@@ -100,7 +100,7 @@ def test_a_grader_that_was_killed_leaves_no_folder(monkeypatch, tmp_path):
     start, folders = subprocess.Popen, list[Path]()
 
     def started(command, **more):
-        if "assignment.classroom.worker" not in command:  # what removes folders
+        if "assignment.classroom.grading_process" not in command:  # what removes folders
             return start(command, **more)
         folders.append(Path(more["env"]["TMPDIR"]))
         return start([sys.executable, script], **more)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from assignment.compiling import kernel, machine_code, parallel
+from assignment.compiling import compiler_pool, kernel, machine_code
 from assignment.compiling.kernel import Kernel
 from assignment.compiling.targets import TARGETS
 from assignment.simulator.triton_private import HAS_BLOCK_POINTERS
@@ -186,7 +186,7 @@ def work(item):
 def test_work_in_processes():
     """Results come in their order; a process that dies costs what it was at, and the rest is done all the same"""
     items = ["a", "die", *map(str, range(50)), "crash", "b" * 100_000]
-    found = parallel.results(work, items, lambda item, how: [item, how], 3)
+    found = compiler_pool.results(work, items, lambda item, how: [item, how], 3)
     assert [result[0] for result in found] == items
     assert found[1][1] == "exit status 3"
     assert found[52][1] == "SIGKILL"
@@ -196,7 +196,7 @@ def test_work_in_processes():
 
 
 def test_no_work_needs_no_process():
-    assert parallel.results(work, [], lambda item, how: None, 3) == []
+    assert compiler_pool.results(work, [], lambda item, how: None, 3) == []
 
 
 def test_the_line_of_most_spills():

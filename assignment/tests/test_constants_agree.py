@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import textwrap
 
 import pytest
 
@@ -34,23 +35,9 @@ OBJECTS = {
     "chosen": "B if Z else n",
 }
 UNFORMATTED = (
-    "string",
-    "item of a tuple",
-    "length",
-    "n",
-    "i",
-    "p",
-    "D",
-    "run-time sum",
-    "dtype",
-    "element type",
-    "block",
-    "type of a block",
-    "function",
-    "chosen",
-    "cast",
-    "next",
-)
+    "n", "i", "p", "D", "run-time sum", "dtype", "element type", "block", "type of a block", "item of a tuple",
+    "string", "length", "function", "chosen", "cast", "next",
+)  # fmt: skip
 TYPES = ("tl.constexpr", "tl.tensor", "tl.dtype", "tl.pointer_type", "tl.block_type", "tl.tensor_descriptor")
 HEAD = """
 import triton
@@ -63,21 +50,11 @@ def _helper(x):
 """
 PARAMETERS = "p, n, one, B: C, F: C, Z: C, S: C, D: C, T: C, N: C, Q: C = 4".replace(": C", ": tl.constexpr")
 COMPILED = """
-import triton, triton.language as tl, kernels
-from triton._C.libtriton import ir
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
-target = GPUTarget("cuda", 90, 32)
-backend = triton.compiler.make_backend(target)
-options = backend.parse_options({})
+import triton.language as tl, kernels
+from assignment.tests.constructs.verdicts import made_ir
 constants = {"one": 1, "B": 32, "F": 2.5, "Z": True, "S": "abc", "D": tl.float32, "T": (32, 2), "N": None, "Q": 4}
 def stored(kernel):
-    source = ASTSource(kernel, {"p": "*i32", "n": "i32", **dict.fromkeys(constants, "constexpr")}, constexprs=constants)
-    context = ir.context()
-    ir.load_dialects(context)
-    backend.load_dialects(context)
-    functions = backend.get_codegen_implementation(options), backend.get_module_map()
-    text = str(source.make_ir(target, options, *functions, context))
+    text = str(made_ir(kernel, {"p": "*i32", "n": "i32"}, constants))
     return [k for k in range(1000) if str(1_000_000 + k) in text]
 """
 SIMULATED = """
@@ -106,20 +83,21 @@ def questions(name, expression):
     return asked
 
 
+def asked(name, expression):
+    """Lines that store a number for each question whose answer is yes."""
+    answers = enumerate(questions(name, expression))
+    return "".join(f"    if {q}:\n        tl.store(p + {k}, {1_000_000 + k})\n" for k, q in answers)
+
+
 def kernels():
     """Two kernels for each object, one that asks it itself and one that asks in a function that it calls."""
     text = HEAD
     for number, (name, expression) in enumerate(OBJECTS.items()):
-        asked = [(k, q) for k, q in enumerate(questions(name, "o"))]
-        body = "".join(f"    if {q}:\n        tl.store(p + {k}, {1_000_000 + k})\n" for k, q in asked)
-        text += f"\n@triton.jit\ndef asks_{number}(p, o):\n{body}"
-        direct = "".join(
-            f"        if {q}:\n            tl.store(p + {k}, {1_000_000 + k})\n"
-            for k, q in enumerate(questions(name, expression))
-        )
+        text += f"\n@triton.jit\ndef asks_{number}(p, o):\n{asked(name, 'o')}"
         loop = "    L: tl.constexpr = B\n    i = 0\n    for i in range(1):\n"
         text += f"\n@triton.jit\ndef below_{number}({PARAMETERS}):\n{loop}        asks_{number}(p, {expression})\n"
-        text += f"\n@triton.jit\ndef here_{number}({PARAMETERS}):\n{loop}{direct}"
+        here = textwrap.indent(asked(name, expression), "    ")
+        text += f"\n@triton.jit\ndef here_{number}({PARAMETERS}):\n{loop}{here}"
     return text
 
 
@@ -142,5 +120,5 @@ def answers(tmp_path_factory):
 @pytest.mark.parametrize("number", range(len(OBJECTS)), ids=OBJECTS)
 def test_the_simulator_answers_as_the_compiler(answers, number, where):
     compiled, simulated = (found[f"{where}_{number}"] for found in answers)
-    asked = questions(list(OBJECTS)[number], "o")
-    assert [asked[k] for k in simulated] == [asked[k] for k in compiled]
+    about = questions(list(OBJECTS)[number], "o")
+    assert [about[k] for k in simulated] == [about[k] for k in compiled]

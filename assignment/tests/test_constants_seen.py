@@ -4,11 +4,10 @@ import json
 
 import pytest
 
-from assignment.compiling.constants import differing
+from assignment.compiling.compiled_constants import differing
 from assignment.simulator.constants import UNKNOWN
 from assignment.tests.forked import python
 from assignment.tests.graded import ROOT
-from assignment.tests.test_constants_agree import COMPILED
 
 KERNELS = """
 import triton
@@ -71,23 +70,19 @@ import torch, triton.language as tl, kernels
 from assignment.simulator import calls
 def noted(kernel, given):
     y = torch.zeros(1000)
-    with calls.call(notes_constants=True) as seen:
+    with calls.Call(notes_constants=True) as seen:
         kernel[(2,)](y, **given)
     assert float(y[0]) > 0
     return seen.constants[0]
 """
 SEEN = """
-from assignment.compiling import constants as seen_by
+import triton.language as tl, kernels
+from assignment.compiling import compiled_constants as seen_by
+from assignment.tests.constructs.verdicts import made_ir
 def noted(kernel, given):
-    signature = {"p": "*fp32", **{k: "i32" if k == "n" else "constexpr" for k in given}}
-    source = ASTSource(kernel, signature, constexprs={k: v for k, v in given.items() if k != "n"})
-    context = ir.context()
-    ir.load_dialects(context)
-    backend.load_dialects(context)
-    functions = backend.get_codegen_implementation(options), backend.get_module_map()
     seen = {}
     with seen_by.noted(seen):
-        source.make_ir(target, options, *functions, context)
+        made_ir(kernel, {"p": "*fp32", "n": "i32"}, {k: v for k, v in given.items() if k != "n"})
     return seen
 """
 ENDING = """
@@ -111,8 +106,7 @@ def seen(tmp_path_factory):
     (folder / "kernels.py").write_text(KERNELS)
     env = {"PYTHONPATH": f"{folder}:{ROOT}", "PATH": "/usr/bin:/bin", "HOME": str(folder)}
     done = [
-        python("-W", "ignore", "-c", head + ENDING, "honest", *TOLD, cwd=folder, env=env)
-        for head in (PLAYED, COMPILED + SEEN)
+        python("-W", "ignore", "-c", head + ENDING, "honest", *TOLD, cwd=folder, env=env) for head in (PLAYED, SEEN)
     ]
     for one in done:
         assert one.returncode == 0, one.stderr[-2000:]

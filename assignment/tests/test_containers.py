@@ -29,9 +29,9 @@ FILES = {
 TWO_KINDS = {"cs336_kernels/a.py": b"", "cs336_kernels/a.py/b.py": b""}
 EXTREMES = (0, 1, 6, 8, 9, 12, 14, 93, 99, 0x7FFF, 0x8000, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFE, 0xFFFFFFFF)
 PIECES = [
-    *("cs336_kernels", "cs336_kernels", "cs336_kernels/", "a", "a.py", "b.py", "..", ".", "", "a" * 300 + ".py"),
-    *("x\0.py", "x\n.py", "\ud800.py", "\udcff.py", "é.py", "a/" * 600, "__MACOSX", "._a.py", "c:\\d.py"),
-]
+    "cs336_kernels", "cs336_kernels", "cs336_kernels/", "a", "a.py", "b.py", "..", ".", "", "a" * 300 + ".py",
+    "x\0.py", "x\n.py", "\ud800.py", "\udcff.py", "é.py", "a/" * 600, "__MACOSX", "._a.py", "c:\\d.py",
+]  # fmt: skip
 
 
 def zipped(files, method=zipfile.ZIP_DEFLATED, above=""):
@@ -54,8 +54,8 @@ def tarred(files):
 
 ARCHIVES = [
     *(zipped(FILES, method) for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2)),
-    *(zipped(FILES, zipfile.ZIP_LZMA), zipped(FILES, above="my-work/"), tarred(FILES)),
-]
+    zipped(FILES, zipfile.ZIP_LZMA), zipped(FILES, above="my-work/"), tarred(FILES),
+]  # fmt: skip
 
 
 def mutated(chance, data):

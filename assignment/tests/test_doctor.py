@@ -13,8 +13,8 @@ from types import SimpleNamespace
 import pytest
 
 from assignment.commands import doctor
-from assignment.commands.doctor import FAIL, OK, environment, gpu, machine, processes
-from assignment.commands.doctor.finding import WARN, MachineFinding
+from assignment.commands.doctor import machine
+from assignment.commands.doctor.machine import FAIL, OK, WARN, MachineFinding
 from assignment.judge import pool
 from assignment.sandbox import rungs
 
@@ -42,47 +42,47 @@ ORIGINS = {
 
 @pytest.mark.parametrize(("other", "status", "words"), ORIGINS.values(), ids=ORIGINS)
 def test_packages_are_installed_and_not_hidden(monkeypatch, other, status, words):
-    monkeypatch.setattr(environment, "origin", lambda name: other.get(name, IN_PACKAGES / name / "__init__.py"))
-    assert_says(environment.packages(), status, words)
+    monkeypatch.setattr(doctor, "origin", lambda name: other.get(name, IN_PACKAGES / name / "__init__.py"))
+    assert_says(doctor.packages(), status, words)
 
 
 def test_a_package_of_another_python_and_one_of_another_version_are_named(monkeypatch):
     files = {"torch": Path("/opt/other/site-packages/torch/__init__.py")}
-    monkeypatch.setattr(environment, "origin", lambda name: files.get(name, IN_PACKAGES / name / "__init__.py"))
-    found = environment.wanted() | {"torch": f"{environment.wanted()['torch']}+cu130", "triton": "3.6.0"}
-    monkeypatch.setattr(environment.importlib.metadata, "version", found.__getitem__)
-    told = {finding.item: finding for finding in environment.versions()}
+    monkeypatch.setattr(doctor, "origin", lambda name: files.get(name, IN_PACKAGES / name / "__init__.py"))
+    found = doctor.wanted() | {"torch": f"{doctor.wanted()['torch']}+cu130", "triton": "3.6.0"}
+    monkeypatch.setattr(doctor.importlib.metadata, "version", found.__getitem__)
+    told = {finding.item: finding for finding in doctor.versions()}
     torch, triton = told["torch"], told["triton"]
     assert_says(torch, WARN, "of another Python: /opt/other/site-packages/torch unset PYTHONPATH, or run it by uv")
-    assert_says(triton, WARN, f"^3.6.0; the class uses {environment.wanted()['triton']}.*uv run")
-    files["torch"], found["triton"] = IN_PACKAGES / "torch/__init__.py", environment.wanted()["triton"]
-    assert {finding.status for finding in environment.versions()} == {OK}  # CUDA's build is no other version
+    assert_says(triton, WARN, f"^3.6.0; the class uses {doctor.wanted()['triton']}.*uv run")
+    files["torch"], found["triton"] = IN_PACKAGES / "torch/__init__.py", doctor.wanted()["triton"]
+    assert {finding.status for finding in doctor.versions()} == {OK}  # CUDA's build is no other version
 
 
-@pytest.mark.parametrize("look", [environment.simulator, environment.compiler])
+@pytest.mark.parametrize("look", [doctor.simulator, doctor.compiler])
 def test_a_kernel_that_fails_is_told_with_what_may_mend_it(monkeypatch, look):
-    monkeypatch.setattr(processes, "first_kernel", lambda *by: "OSError: libcudart.so.13")
+    monkeypatch.setattr(machine, "first_kernel", lambda *by: "OSError: libcudart.so.13")
     monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
     assert_says(look(), FAIL, "fails: OSError: libcudart.so.13 install the packages again: uv sync --reinstall")
     monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/cuda")
     assert_says(look(), FAIL, "unset LD_LIBRARY_PATH; .*uv sync --reinstall")
-    monkeypatch.setattr(processes, "first_kernel", lambda *by: "")
+    monkeypatch.setattr(machine, "first_kernel", lambda *by: "")
     assert_says(look(), OK, "kernel")
 
 
 @pytest.mark.slow
 def test_the_first_kernel_runs_and_says_why_not(monkeypatch, tmp_path):
-    assert processes.first_kernel("-m", "assignment.simulator") == ""
+    assert machine.first_kernel("-m", "assignment.simulator") == ""
     wrong = tmp_path / "kernel.py"
-    wrong.write_text(processes.FIRST_KERNEL.read_text().replace("x + x", "x"))
-    monkeypatch.setattr(processes, "FIRST_KERNEL", wrong)
-    assert "wrong result" in processes.first_kernel("-m", "assignment.simulator")
+    wrong.write_text(machine.FIRST_KERNEL.read_text().replace("x + x", "x"))
+    monkeypatch.setattr(machine, "FIRST_KERNEL", wrong)
+    assert "wrong result" in machine.first_kernel("-m", "assignment.simulator")
 
 
 @pytest.mark.slow
 def test_a_compiler_that_cannot_be_started_is_named(monkeypatch):
     monkeypatch.setenv("TRITON_PTXAS_PATH", "/etc/passwd")
-    assert_says(environment.compiler(), FAIL, "PermissionError: .*'/etc/passwd'")
+    assert_says(doctor.compiler(), FAIL, "PermissionError: .*'/etc/passwd'")
 
 
 ENDS = {
@@ -97,8 +97,8 @@ ENDS = {
 
 @pytest.mark.parametrize(("code", "told"), ENDS.values(), ids=ENDS)
 def test_how_a_process_ends_is_told(monkeypatch, code, told):
-    monkeypatch.setattr(processes, "TIMEOUT_S", 2)
-    assert processes.python("-c", code) == told
+    monkeypatch.setattr(machine, "TIMEOUT_S", 2)
+    assert machine.python("-c", code) == told
 
 
 # The machine.
@@ -201,7 +201,7 @@ def test_nvidia_smi_is_asked(tmp_path, monkeypatch, script, told):
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755 if script else 0o644)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    assert gpu.nvidia_smi() == told
+    assert doctor.nvidia_smi() == told
 
 
 H100, MISMATCH = ("NVIDIA H100, driver 580.65.06", ""), ("", "Failed to initialize NVML: version mismatch")
@@ -220,52 +220,52 @@ GPUS = {  # what nvidia-smi says, whether a device is there, what PyTorch says, 
 
 @pytest.mark.parametrize(("smi", "device", "torch", "kernel", "status", "words"), GPUS.values(), ids=GPUS)
 def test_the_gpu_is_looked_at(monkeypatch, smi, device, torch, kernel, status, words):
-    monkeypatch.setattr(gpu, "nvidia_smi", lambda: smi)
-    monkeypatch.setattr(gpu, "DEVICES", ("/dev/nvidiactl", "/dev/null" if device else "/nowhere"))
-    monkeypatch.setattr(gpu.processes, "python", lambda *command: torch)
-    monkeypatch.setattr(gpu.processes, "first_kernel", lambda: kernel)
-    monkeypatch.setattr(gpu, "cure", lambda: "show this line to the staff")
-    assert_says(gpu.gpu(), status, words)
+    monkeypatch.setattr(doctor, "nvidia_smi", lambda: smi)
+    monkeypatch.setattr(doctor, "DEVICES", ("/dev/nvidiactl", "/dev/null" if device else "/nowhere"))
+    monkeypatch.setattr(machine, "python", lambda *command: torch)
+    monkeypatch.setattr(machine, "first_kernel", lambda: kernel)
+    monkeypatch.setattr(doctor, "cure", lambda: "show this line to the staff")
+    assert_says(doctor.gpu(), status, words)
 
 
 def test_a_hidden_gpu_is_told_by_what_hides_it(monkeypatch):
-    monkeypatch.setattr(gpu, "nvidia_smi", lambda: H100)
-    monkeypatch.setattr(gpu, "DEVICES", ("/dev/null",))
-    monkeypatch.setattr(gpu.processes, "python", lambda *command: ("", "RuntimeError: No CUDA GPUs are available"))
+    monkeypatch.setattr(doctor, "nvidia_smi", lambda: H100)
+    monkeypatch.setattr(doctor, "DEVICES", ("/dev/null",))
+    monkeypatch.setattr(machine, "python", lambda *command: ("", "RuntimeError: No CUDA GPUs are available"))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert_says(gpu.gpu(), WARN, "No CUDA GPUs.*CUDA_VISIBLE_DEVICES= may hide it: unset it")
+    assert_says(doctor.gpu(), WARN, "No CUDA GPUs.*CUDA_VISIBLE_DEVICES= may hide it: unset it")
 
 
 def test_what_a_gpus_launcher_is_built_with_may_be_missing(monkeypatch, tmp_path):
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}" if name == "clang" else None)
-    monkeypatch.setattr(gpu.sysconfig, "get_paths", lambda: {"include": str(tmp_path)})
-    assert "apt install python3-dev" in gpu.cure()
+    monkeypatch.setattr(doctor.sysconfig, "get_paths", lambda: {"include": str(tmp_path)})
+    assert "apt install python3-dev" in doctor.cure()
     (tmp_path / "Python.h").write_text("")
-    assert gpu.cure() == "show this line to the staff"
+    assert doctor.cure() == "show this line to the staff"
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    assert "apt install gcc" in gpu.cure()
+    assert "apt install gcc" in doctor.cure()
 
 
 # What is said of it all.
 
 
 GOOD = MachineFinding(OK, "memory", "8 GB free")
-WORKS = MachineFinding(OK, gpu.ITEM, "NVIDIA H100")
+WORKS = MachineFinding(OK, doctor.GPU, "NVIDIA H100")
 SENTENCES = {
-    "no GPU": ([GOOD, gpu.NONE], "80 of 100 points can be graded here; the last 20 need a GPU."),
+    "no GPU": ([GOOD, doctor.NO_GPU], "80 of 100 points can be graded here; the last 20 need a GPU."),
     "a GPU": ([GOOD, WORKS], "100 of 100 points can be graded here, on the GPU."),
     "a GPU that is not used": (
-        [MachineFinding(WARN, "memory", "little", "x"), MachineFinding(WARN, gpu.ITEM, "an old driver", "x")],
+        [MachineFinding(WARN, "memory", "little", "x"), MachineFinding(WARN, doctor.GPU, "an old driver", "x")],
         "80 of 100 points can be graded here; the last 20 need a GPU that works.",
     ),
     "a GPU that fails": (
-        [GOOD, MachineFinding(FAIL, gpu.ITEM, "a kernel fails", "x")],
+        [GOOD, MachineFinding(FAIL, doctor.GPU, "a kernel fails", "x")],
         "80 of 100 points can be graded here, with --device cpu; for the GPU do what stands under GPU, then run this "
         "again.",
     ),
     "something missing": (
-        [GOOD, MachineFinding(FAIL, "simulator", "x", "x"), MachineFinding(FAIL, "compiler", "x", "x"), gpu.NONE],
+        [GOOD, MachineFinding(FAIL, "simulator", "x", "x"), MachineFinding(FAIL, "compiler", "x", "x"), doctor.NO_GPU],
         "Nothing can be graded here yet: do what stands under simulator, compiler, then run this again.",
     ),
 }
@@ -284,7 +284,7 @@ def test_what_others_programs_said_stays_in_its_line():
 
 
 def test_nothing_is_looked_at_behind_what_breaks_it(monkeypatch):
-    monkeypatch.setattr(environment, "origin", lambda name: None)
+    monkeypatch.setattr(doctor, "origin", lambda name: None)
     assert [(finding.item, finding.status) for finding in doctor.findings()] == [("system", OK), ("packages", FAIL)]
 
 

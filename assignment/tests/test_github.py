@@ -87,8 +87,8 @@ def test_the_steps_grade_a_submission(job, tmp_path):
     done = graded_by(job, tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert {path.name for path in (tmp_path / "report").iterdir()} == {
-        *("report.json", "report.xml", "report.md", "report.txt", "result.json")
-    }
+        "report.json", "report.xml", "report.md", "report.txt", "result.json"
+    }  # fmt: skip
     assert (tmp_path / "summary").read_text().startswith("# Score: 0/80 gradable here, 20 need a GPU\n")
     assert re.search(r"^uv run grade.py --seed \d+ --only test_rmsnorm", (tmp_path / "summary").read_text(), re.M)
     name, _, value = (tmp_path / "output").read_text().strip().partition("=")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from assignment import release
-from assignment.commands import handout, page, report
+from assignment.commands import handout, html_page, report
 from assignment.handout import mathematics, notebook, website
 from assignment.handout.__main__ import main
 from assignment.tests import chromium
@@ -121,7 +121,7 @@ def published(monkeypatch):
 def test_hints_reports_and_stubs_link_to_published_pages(published):
     cited = "handout/rmsnorm.md#backward-mathematics"
     assert handout.address("handout.md#set-up") == f"{published}/index.html#set-up"
-    assert page.address(cited) == f"{published}/handout/rmsnorm.html#backward-mathematics"
+    assert html_page.address(cited) == f"{published}/handout/rmsnorm.html#backward-mathematics"
     assert f"{published}/handout/rmsnorm.html" in report.wrapped(f"A word or two, before it. ({cited})", [cited])
     source = "def f():\n    # BEGIN SOLUTION handout/rmsnorm.md\n    return 1\n    # END SOLUTION\n"
     assert f"f, {published}/handout/rmsnorm.html" in release.stub(source, "cs336_kernels/f.py")

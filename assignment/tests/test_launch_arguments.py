@@ -158,10 +158,10 @@ CALLS = {
     "as default": ("={value}", "x, y, n, SIZE=64"),
 }
 READ_AS = [
-    *("triton.reinterpret(t.view(torch.int32), tl.float32)", "triton.reinterpret(t.view(torch.int32), torch.float32)"),
-    *("triton.reinterpret(t.view(torch.uint8), 'fp32')", "triton.reinterpret(t.view(torch.int64), tl.uint32)"),
-    *("triton.reinterpret(triton.reinterpret(t, tl.int8), tl.int32)", "t.view(torch.uint32)"),
-]
+    "triton.reinterpret(t.view(torch.int32), tl.float32)", "triton.reinterpret(t.view(torch.int32), torch.float32)",
+    "triton.reinterpret(t.view(torch.uint8), 'fp32')", "triton.reinterpret(t.view(torch.int64), tl.uint32)",
+    "triton.reinterpret(triton.reinterpret(t, tl.int8), tl.int32)", "t.view(torch.uint32)",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("how", READ_AS)

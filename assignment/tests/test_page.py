@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from assignment.commands import modes, page, picture, progress
+from assignment.commands import html_page, modes, progress
 from assignment.commands.cli import parse_arguments
 from assignment.finding import Explanation, Finding, places_in
 from assignment.scoring import checks, score
@@ -28,7 +28,7 @@ FAULT = Case("", score.FAIL, f"f(x):\n{OUTSIDE}", finding=Finding("out of bounds
 
 def told(cases=None, scores=(80.0,), is_watched=False, **more):
     of = class_made.submission()
-    return page.of_report(class_made.report(of, cases, **more), of.sources, scores, is_watched).decode()
+    return html_page.of_report(class_made.report(of, cases, **more), of.sources, scores, is_watched).decode()
 
 
 class Elements(HTMLParser):
@@ -62,14 +62,15 @@ def test_a_map_has_a_cell_for_each_tile_that_says_by_how_much():
     assert "rows 32–47, columns 0–31: all wrong, the largest error is 5 times its bound" in says
     assert "rows 48–63, columns 0–31: NaN" in says
     assert "rows 64–76, columns 32–63: partly wrong, the largest error is 2e+04 times its bound" in says
-    assert [f"level-{i}" in text.partition("</style>")[2] for i in range(len(picture.LEVELS))] == [True] * 5
+    assert [f"level-{i}" in text.partition("</style>")[2] for i in range(len(html_page.LEVELS))] == [True] * 5
+    assert [cell.level for cell in html_page.map_of({**MAP, "case": ""}).cells] == [0, 0, 0, 0, 1, 0, 4, 0, 2, 3]
     assert '<svg class="map"' not in told({FLASH: dataclasses.replace(WRONG, map=None)})
 
 
 def test_a_wide_map_fits():
     wide = {**MAP, "shape": [1, 4096], "tile": [1, 64], "cells": ["#" + "." * 63], "over": [[9.0] + [0.0] * 63]}
-    drawn = page.map_of({**wide, "case": "wide"})
-    assert (drawn.width, len(drawn.cells)) == (page.WIDEST, 64)
+    drawn = html_page.map_of({**wide, "case": "wide"})
+    assert (drawn.width, len(drawn.cells)) == (html_page.WIDEST, 64)
     assert drawn.cells[0].says == "columns 0–63: all wrong, the largest error is 9 times its bound"
 
 
@@ -85,7 +86,7 @@ def test_hints_link_to_the_handout():
     (link,) = [link for link in links if "handout" in link]
     assert link.startswith("file://")
     assert link.endswith("/handout/flash_attention.md#forward-algorithm")
-    assert str(page.linked("a <b> (handout.md)", ["handout.md"])).startswith("a &lt;b&gt; (<a href=")
+    assert str(html_page.linked("a <b> (handout.md)", ["handout.md"])).startswith("a &lt;b&gt; (<a href=")
 
 
 def test_all_that_is_right_needs_no_mending():

@@ -84,11 +84,11 @@ def test_a_call_that_raises_is_played_up_to_there(at):
     """What its launches stored is there in the next call"""
     at.take(
         defined(
-            *("calls.append(1)", "if len(calls) == 2:", "    return kept.view(4, 50).clone()"),
-            *("_copy[(4,)](x, kept, 200, 64)", "raise ValueError('the first time')"),
+            "calls.append(1)", "if len(calls) == 2:", "    return kept.view(4, 50).clone()",
+            "_copy[(4,)](x, kept, 200, 64)", "raise ValueError('the first time')",
             before="calls, kept = [], torch.zeros(200, device='cuda')\n",
         )
-    )
+    )  # fmt: skip
     reply, _ = at.ask(F, X)
     assert (type(reply), reply.types[0], reply.in_kernel) == (Raised, "ValueError", False)
     assert "at cs336_kernels/weighted_sum.py:" in reply.message

@@ -24,7 +24,7 @@ def test_all_processes_are_measured_and_shared_pages_once():
     with subprocess.Popen([sys.executable, "-c", FAMILY], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        family = [process.pid, *peak_memory.descendants(process.pid)]
+        family = [process.pid, *(child.pid for child in peak_memory.descendants(process.pid))]
         wanted, found = (64 + 3 * 32) * MIB, 0
         watch = peak_memory.PeakWatch(process.pid)
         with watching(watch.look, peak_memory.LOOK_EVERY_S):
@@ -40,5 +40,7 @@ def test_all_processes_are_measured_and_shared_pages_once():
 def test_a_process_that_is_gone_takes_nothing():
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         process.wait()
-        assert peak_memory.proportional(process.pid) == 0
-        assert [process.pid, *peak_memory.descendants(process.pid)] == [process.pid]
+        watch = peak_memory.PeakWatch(process.pid)
+        watch.look()
+        assert watch.most == 0
+        assert peak_memory.descendants(process.pid) == []

@@ -71,10 +71,10 @@ PEERS_OF_PRACTICE = {
 }
 OF_PRACTICE = [*PEERS_OF_PRACTICE]
 FUNCTIONS = [
-    *("weighted_sum_forward", "weighted_sum_backward", "rmsnorm_forward", "rmsnorm_backward"),
+    "weighted_sum_forward", "weighted_sum_backward", "rmsnorm_forward", "rmsnorm_backward",
     *OF_PRACTICE,
-    *("flash_forward_triton", "flash_backward_triton"),
-]
+    "flash_forward_triton", "flash_backward_triton",
+]  # fmt: skip
 COPIED = [name for name in FUNCTIONS[:-2] if COPYING in PEERS_OF_PRACTICE.get(name, [COPYING])]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from assignment.player import gpu
+from assignment.player import gpu_player
 from assignment.player.play import InKernel
 from assignment.protocol.program import Inputs, Operation, Program, View
 from assignment.tests.forked import python
@@ -16,8 +16,8 @@ X = torch.arange(6.0).view(2, 3)
 
 @pytest.fixture
 def player(monkeypatch):
-    monkeypatch.setattr(gpu, "DEVICE", "cpu")
-    return gpu.GpuPlayer({})
+    monkeypatch.setattr(gpu_player, "DEVICE", "cpu")
+    return gpu_player.GpuPlayer({})
 
 
 def program(operation, args, result, **kwargs):
@@ -47,7 +47,7 @@ def test_results_lie_in_memory_as_they_were_recorded(player):
 
 
 def test_a_shape_that_depends_on_values_is_refused(player):
-    with pytest.raises(gpu.CannotFollow, match="a shape depends on values"):
+    with pytest.raises(gpu_player.CannotFollow, match="a shape depends on values"):
         player.play(program("aten::nonzero.", [{"t": 0}], ["int64", 0, [6, 2], [1, 6]]), [X])
 
 
@@ -59,10 +59,10 @@ def test_fresh_memory_is_nan(player):
 
 def test_want_of_memory_is_told_from_other_failures():
     no_room = torch.OutOfMemoryError("CUDA out of memory")
-    assert gpu.failed(no_room)["fits"] is gpu.failed(InKernel(no_room, ""))["fits"] is False
-    assert gpu.failed(InKernel(ValueError("num_warps"), "  at a.py:1"))["status"] == "raised"
-    assert gpu.failed(gpu.CannotFollow("others"))["message"] == "others"
-    assert "KeyError" in gpu.failed(KeyError("x"))["message"]
+    assert gpu_player.failed(no_room)["fits"] is gpu_player.failed(InKernel(no_room, ""))["fits"] is False
+    assert gpu_player.failed(InKernel(ValueError("num_warps"), "  at a.py:1"))["status"] == "raised"
+    assert gpu_player.failed(gpu_player.CannotFollow("others"))["message"] == "others"
+    assert "KeyError" in gpu_player.failed(KeyError("x"))["message"]
 
 
 TIMED = """weighted_sum_forward weighted_sum_backward rmsnorm_forward rmsnorm_backward flash_forward_triton

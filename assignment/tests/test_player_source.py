@@ -5,7 +5,7 @@ import ast
 import pytest
 import triton
 
-from assignment.player.kernels import Kernels
+from assignment.player.kernel_builder import Kernels
 from assignment.player.source import Refused
 from assignment.simulator.triton_private import IS_CLOSE_TO_PYTHON, IS_CLOSER_TO_PYTHON
 from assignment.tests.described import FILE, body, built, entry

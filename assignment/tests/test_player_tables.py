@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import triton
 
-from assignment.player.kernels import Kernels
+from assignment.player.kernel_builder import Kernels
 from assignment.player.source import Refused
 from assignment.tests.described import FILE, TL, body, built, entry
 

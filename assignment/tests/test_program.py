@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from assignment.judge import program
+from assignment.judge import program_size
 from assignment.judge.replies import Broken, NoResult, Ok, Recorded
 from assignment.protocol import program as programs
 from assignment.protocol.program import Constant, Inputs, Launch, Operation, Program, Read, Unreadable
@@ -52,9 +52,9 @@ def weighted_sum_backward(x):
     return copied(y), parts
 """
 WRONG: list[Any] = [
-    *(None, True, False, 0, -1, 1, 2**31, 2**63, 2**64, 10**40, 1.5, float("nan"), float("inf"), "", "x" * 3_000, "t"),
-    *([], [[]], {}, {"t": 0}, {"t": 10**9}, {"t": -1}, {"dtype": "float32"}, {"dtype": "Tensor"}, {"f": "nan"}),
-    *({"descriptor": 0}, {"tuple": [1]}, {"namedtuple": {"name": "A", "fields": ["__class__"]}, "values": [1]}),
+    None, True, False, 0, -1, 1, 2**31, 2**63, 2**64, 10**40, 1.5, float("nan"), float("inf"), "", "x" * 3_000, "t",
+    [], [[]], {}, {"t": 0}, {"t": 10**9}, {"t": -1}, {"dtype": "float32"}, {"dtype": "Tensor"}, {"f": "nan"},
+    {"descriptor": 0}, {"tuple": [1]}, {"namedtuple": {"name": "A", "fields": ["__class__"]}, "values": [1]},
     *(
         {"kernel": 0},
         {"kernel": 99},
@@ -63,7 +63,7 @@ WRONG: list[Any] = [
         {"x": "Generator"},
         "aten::set_.source",
     ),
-]
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +140,7 @@ def is_well_formed(read: Program) -> None:
 
 
 def test_a_recorders_own_program_is_read(recorded):
-    read = program.read(sent(recorded))
+    read = program_size.read(sent(recorded))
     assert json.loads(bytes(read.encoded().tolist())) == recorded
     assert {type(step) for step in read.steps} >= {Operation, Launch, Constant, Read, Inputs}
 
@@ -152,7 +152,7 @@ def test_a_changed_program_is_refused_or_well_formed(recorded, seed):
     for _ in range(1_500):
         changed = mutated(recorded, rng)
         try:
-            is_well_formed(program.read(sent(changed)))
+            is_well_formed(program_size.read(sent(changed)))
         except Unreadable:
             continue
         n_read += 1
@@ -167,7 +167,7 @@ def test_garbled_bytes_are_refused(recorded):
             garbled[rng.randrange(len(garbled))] = rng.randrange(256)
         try:
             is_well_formed(
-                program.read(sent(bytes(garbled[: rng.choice([len(garbled), rng.randrange(len(garbled))])])))
+                program_size.read(sent(bytes(garbled[: rng.choice([len(garbled), rng.randrange(len(garbled))])])))
             )
         except Unreadable:
             continue
@@ -186,7 +186,7 @@ def nested(depth):
 @pytest.mark.parametrize(
     "changed",
     [
-        *(b"", b"[]", b"null", b"{" * 5_000, b"[" * 100_000, b'"\xff"', b'{"a": 1, "a": 2}', b"NaN", b"1" * 5_000),
+        b"", b"[]", b"null", b"{" * 5_000, b"[" * 100_000, b'"\xff"', b'{"a": 1, "a": 2}', b"NaN", b"1" * 5_000,
         {**EMPTY, "more": 1},
         {**EMPTY, "bare": 1},
         {**EMPTY, "steps": [["launch"]]},
@@ -211,22 +211,22 @@ def nested(depth):
         {**EMPTY, "operations": ["aten::add.Tensor"], "lines": [""], "steps": [["op", 0, [{"t": 0}], {}, [], 0]]},
     ],
     ids=lambda value: str(value)[:60],
-)
+)  # fmt: skip
 def test_what_is_no_program_is_refused(changed):
     with pytest.raises(Unreadable):
-        program.read(sent(changed))
+        program_size.read(sent(changed))
 
 
 def test_limits_are_those_that_are_stated(monkeypatch):
     """Hundreds of thousands of steps are read; what is beyond is told in a sentence"""
     step = ["free", []]
-    assert len(program.read(sent({**EMPTY, "steps": [step] * 400_000})).steps) == 400_000
+    assert len(program_size.read(sent({**EMPTY, "steps": [step] * 400_000})).steps) == 400_000
     monkeypatch.setitem(programs.MOST, "steps", 10)
     with pytest.raises(Unreadable, match="more than 10 steps"):
-        program.read(sent({**EMPTY, "steps": [step] * 11}))
-    monkeypatch.setattr(program, "MAX_BYTES", 1 << 20)
+        program_size.read(sent({**EMPTY, "steps": [step] * 11}))
+    monkeypatch.setattr(program_size, "MAX_BYTES", 1 << 20)
     with pytest.raises(Unreadable, match="at most 1 are played"):
-        program.read(torch.zeros((1 << 20) + 1, dtype=torch.uint8))
+        program_size.read(torch.zeros((1 << 20) + 1, dtype=torch.uint8))
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_limits_are_those_that_are_stated(monkeypatch):
 )
 def test_place_in_a_malformed_program_is_told(step, words):
     with pytest.raises(Unreadable, match=f"^malformed program: {re.escape(words)}$"):
-        program.read(sent({**EMPTY, "lines": [""], "steps": [step]}))
+        program_size.read(sent({**EMPTY, "lines": [""], "steps": [step]}))
 
 
 @pytest.mark.slow
@@ -252,7 +252,7 @@ def test_a_player_plays_any_of_them_or_fails_the_call(at, recorded, seed):
     while played < 150:
         changed = sent(mutated(recorded, rng))
         try:
-            program.read(changed)
+            program_size.read(changed)
         except Unreadable:
             continue
         played += 1
@@ -276,4 +276,4 @@ def test_values_are_counted_before_they_are_made(one):
     text = '{"views": [' + one * 2_100_000 + "0]}"
     data = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
     with pytest.raises(Unreadable, match="values; at most 2,000,000"):
-        program.read(data)
+        program_size.read(data)

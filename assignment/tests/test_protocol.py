@@ -10,7 +10,7 @@ import time
 import pytest
 import torch
 
-from assignment.judge.results import same_bits
+from assignment.judge.returned import same_bits
 from assignment.protocol import wire
 from assignment.protocol.wire import PREFIX
 

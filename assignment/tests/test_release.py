@@ -1,6 +1,7 @@
 """What `python -m assignment.release` cuts, where it refuses, and that nothing depends on when it is run."""
 
 import ast
+import functools
 import re
 import subprocess
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from assignment import release
-from assignment.bank import bugs, corpus
+from assignment.bank.corpus import VARIANT, entries
 from assignment.classroom import gradescope
 from assignment.classroom.autograder.harness import HarnessSettings
 from tests import operators
@@ -456,16 +457,24 @@ def test_nothing_that_students_get_imports_what_they_do_not_get():
 RUN = 8  # so many lines of code in a row are told apart from lines that everybody writes
 
 
+@functools.cache
 def work(source: str) -> list[tuple[int, str]]:
     """The lines of a module that do something, with their numbers: no signatures, docstrings, imports and comments."""
     tree, left = ast.parse(source), set[int]()
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             left |= {*range(min([node, *node.decorator_list], key=lambda n: n.lineno).lineno, node.body[0].lineno)}
-        if isinstance(node, ast.Import | ast.ImportFrom) or isinstance(getattr(node, "value", None), ast.Constant):
+        if isinstance(node, ast.Import | ast.ImportFrom) or is_listing(node):
             left |= {*range(node.lineno, (node.end_lineno or 0) + 1)} if isinstance(node, ast.stmt) else set()
     lines = [(number, line.strip()) for number, line in enumerate(source.splitlines(), start=1) if number not in left]
     return [(number, line) for number, line in lines if re.search(r"\w", line) and not line.startswith("#")]
+
+
+def is_listing(node: ast.AST) -> bool:
+    """Whether a statement is a docstring, a constant or a list of names."""
+    value = getattr(node, "value", None)
+    names = value.elts if isinstance(value, ast.List | ast.Tuple) else [value]
+    return all(isinstance(name, ast.Constant) for name in names)
 
 
 def runs(lines: list[str]) -> set[tuple[str, ...]]:
@@ -475,17 +484,17 @@ def runs(lines: list[str]) -> set[tuple[str, ...]]:
 def secrets_of_the_bank() -> dict[str, set[tuple[str, ...]]]:
     """What students write or may copy: blocks of solutions, variants, what bugs edit, peers of staff's."""
     bank = release.ROOT / "assignment/bank/operators"
-    whole = [path for part in ("variants", "base", "peers") for path in bank.glob(f"*/{part}/**/*.py")]
-    found = {path: runs([line for _, line in work(path.read_text())]) for path in whole}
+    found = {path: runs([line for _, line in work(path.read_text())]) for path in bank.glob("*/peers/*.py")}
+    for entry in entries():
+        if entry.kind == VARIANT and entry.name != "variants/reference":
+            files = [work(content.decode()) for content in set(entry.submission.files.values())]
+            found[Path(entry.name)] = {run for lines in files for run in runs([line for _, line in lines])}
     for path in bank.glob("*/solution.py"):
         lines, source = work(path.read_text()), path.read_text()
         for block in re.finditer(r"# BEGIN SOLUTION.*?# END SOLUTION", source, re.DOTALL):
             first, last = (source.count("\n", 0, at) + 1 for at in block.span())
             found[path.with_name(f"block of line {first}")] = runs([line for n, line in lines if first < n < last])
-    secret = {path.as_posix(): lines for path, lines in found.items() if "vector_add" not in path.parts}
-    styles = [style for operator in operators.operators() for style in corpus.styles(operator)]
-    changed = {style.name: {*style.submission.files.values()} - {*bugs.base().values()} for style in styles}
-    return secret | {name: runs([line for _, line in work(own.decode())]) for name, (own,) in changed.items()}
+    return {path.as_posix(): lines for path, lines in found.items() if "vector_add" not in path.as_posix()}
 
 
 @pytest.mark.parametrize("made", ["student", "gradescope"])

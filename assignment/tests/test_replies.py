@@ -8,14 +8,14 @@ import torch
 from assignment import text
 from assignment.calling import requests
 from assignment.compiling.kernel import Kernel
-from assignment.judge import replies, results
+from assignment.judge import replies, returned
 from assignment.judge.replies import Compiled, Failed, Fault, Ok, Raised, Recorded
 from assignment.player import session
 
 OK: Any = {
-    **{"status": "ok", "groups": [2, 1], "bare": False},
-    **{"notes": ["never stored: 3 of 4 elements"], "evidence": [], "doubts": [], "nans": [], "reads": []},
-}
+    "status": "ok", "groups": [2, 1], "bare": False,
+    "notes": ["never stored: 3 of 4 elements"], "evidence": [], "doubts": [], "nans": [], "reads": [],
+}  # fmt: skip
 RAISED: Any = {"status": "raised", "types": ["KeyError", "LookupError", "Exception", "BaseException", "object"],
           "message": "KeyError: 'q'\n  at cs336_kernels/x.py:3", "text": "'q'", "by_submission": True,
           "in_kernel": False}  # fmt: skip
@@ -162,8 +162,8 @@ def test_what_no_recorder_says_is_none(reply):
 
 def test_a_program_is_bytes():
     data = torch.zeros(3, dtype=torch.uint8)
-    assert results.is_program([data])
-    assert not any(map(results.is_program, ([], [data, data], [data.to(torch.int8)])))
+    assert returned.is_program([data])
+    assert not any(map(returned.is_program, ([], [data, data], [data.to(torch.int8)])))
 
 
 ONE, COUNT, COUNTS = torch.ones(3), torch.tensor(7), torch.tensor([7, 0])
@@ -197,4 +197,4 @@ REQUEST: Any = {"wrt": [0, 1], "times": 2}
     ],
 )
 def test_groups_are_those_of_the_request(kind, groups, right):
-    assert results.fits(kind, groups, 2, REQUEST) is right
+    assert returned.fits(kind, groups, 2, REQUEST) is right

@@ -79,10 +79,10 @@ def launches(grid, n, **arguments):
         (lambda n: math.ceil(n / math.ceil(n / 132)), {"SIZE": 8}, 3 * 8 * 132),
     ],
     ids=[
-        *("one row each", "a tile each", "a power of two", "capped", "tiles, capped", "tiles of a constant, capped"),
-        *("fixed", "fixed, rows one by one", "a stretch of rows each"),
+        "one row each", "a tile each", "a power of two", "capped", "tiles, capped", "tiles of a constant, capped",
+        "fixed", "fixed, rows one by one", "a stretch of rows each",
     ],
-)
+)  # fmt: skip
 def test_inputs_are_long_enough_for_three_rounds(grid, arguments, length):
     found = rounds.length(lambda n: launches(grid(n), n, **arguments), first=64, tile=64)
     assert found == pytest.approx(length, rel=0.02)

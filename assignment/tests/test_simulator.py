@@ -1,8 +1,6 @@
-"""The simulator's promises: each is a function check_* in a file of data/simulator, whose docstring is its claim.
+"""The simulator's promises: each is a function check_* in a file of constructs/checks, whose docstring is its claim.
 
-A file is run in a process of its own, for the simulator changes what `triton` is:
-
-    python assignment/tests/data/simulator/bounds.py        # prints one JSON object: check → traceback, or null
+A file is run in a process of its own, for the simulator changes what `triton` is.
 """
 
 import ast
@@ -18,11 +16,11 @@ from assignment.tests.forked import python
 
 pytestmark = pytest.mark.long_file
 
-DATA = Path(__file__).parent / "data" / "simulator"
+FOLDER = Path(__file__).parent / "constructs" / "checks"
 ROOT = Path(__file__).parents[2]
 CHECKS = [
-    (file.name, node.name)
-    for file in sorted(DATA.glob("*.py"))
+    (file.stem, node.name)
+    for file in sorted(FOLDER.glob("*.py"))
     for node in ast.parse(file.read_text()).body
     if isinstance(node, ast.FunctionDef) and node.name.startswith("check_")
 ]
@@ -36,7 +34,7 @@ def _python(*arguments: str) -> subprocess.CompletedProcess[str]:
 @functools.cache
 def results(file: str) -> dict[str, str | None]:
     """The traceback, or None, of every check in a file."""
-    done = _python(str(DATA / file))
+    done = _python("-m", "assignment.tests.constructs.checks", file)
     assert done.returncode == 0, done.stderr[-4000:]
     found: dict[str, str | None] = json.loads(done.stdout.splitlines()[-1])
     return found

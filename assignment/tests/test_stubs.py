@@ -14,7 +14,7 @@ STUBS = {
 }
 CALLED = {
     "by how often it is called": defined(
-        *("calls.append(1)", "if len(calls) < 9:", "    raise NotImplementedError('not yet')", "return copied(x)"),
+        "calls.append(1)", "if len(calls) < 9:", "    raise NotImplementedError('not yet')", "return copied(x)",
         before="calls = []\n",
     ),
     "by its input": defined("if x.shape[0] == 4:", "    raise NotImplementedError('four')", "return copied(x)"),
@@ -24,7 +24,7 @@ CALLED = {
         f"@decorated\n{STUB}"
     ),
     "with what it computes": defined("raise NotImplementedError(str(copied(x).shape))"),
-}
+}  # fmt: skip
 SAYS_SO = "from assignment.recorder import stubs\nstubs.is_stub = lambda function: True\n"
 
 

@@ -39,7 +39,7 @@ def test_nothing_is_to_be_done_for_the_installed_triton():
 
 def test_what_another_version_has_is_told():
     """Parameters by version; what is missing by its name."""
-    older, newer = (upgrade.known(triton_private.SIGNATURES, version) for version in ((3, 8), (3, 9)))
+    older, newer = (upgrade.known(upgrade.SIGNATURES, version) for version in ((3, 8), (3, 9)))
     assert older["InterpreterBuilder.create_load"] == "ptr _0 _1 is_volatile"
     assert newer["InterpreterBuilder.create_load"] == "ptr cache_policy is_volatile"
     assert {"InterpreterBuilder.get_cache_policy"} <= newer.keys() - older.keys()

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from assignment.player.unstored import never_stored
+from assignment.player.missing_results import never_stored
 from assignment.simulator.undefined import fill
 from tests.operators import about
 

@@ -3,7 +3,6 @@
 import argparse
 import copy
 import json
-import math
 import multiprocessing
 import os
 import queue
@@ -22,7 +21,7 @@ from rich.console import Console
 
 from assignment import failure
 from assignment.commands import next_check, watch
-from assignment.judge.pool import FATAL, LONG_S, NOBODY, Pool
+from assignment.judge.pool import FATAL, LONG_S, Pool
 from assignment.sandbox.stage import GIVE_UP, GO_ON, WAIT
 from assignment.sandbox.worker_client import Worker
 from assignment.scoring import checks
@@ -30,6 +29,7 @@ from assignment.submission import Submission, UnusableSubmission
 from assignment.tests.graded import heed_interrupts
 
 ROOT = Path(__file__).resolve().parents[2]
+CHECK = checks.declared()[0].name
 PATIENCE_S = 60.0  # for what takes less than a second on a quiet machine
 
 
@@ -53,12 +53,9 @@ def test_an_answer_to_somebody_else_is_passed_over():
 @pytest.fixture
 def pool():
     """A pool without workers."""
-    pool = Pool.__new__(Pool)
-    pool._numbers, pool._closed, pool._owner = {"a check": 0}, False, os.getpid()
-    pool._functions, pool.until = {"a check": "f"}, math.inf
-    pool._ended, pool._hung = pool._of_each_check(), pool._of_each_check()
-    pool.workers, pool._pair, pool._compiler = [], None, None
-    return pool
+    made = Pool(Submission({"a.py": b""}), "cpu", seed=1, jobs=0)
+    yield made
+    made.close()
 
 
 def test_what_cannot_be_staged_is_said_and_watched_on(capsys, pool, monkeypatch):
@@ -66,7 +63,6 @@ def test_what_cannot_be_staged_is_said_and_watched_on(capsys, pool, monkeypatch)
         raise UnusableSubmission("no room")
 
     monkeypatch.setattr(pool, "replace", full)
-    pool.submission = None
     watching = watch.SaveWatch(argparse.Namespace(seed=None), next_check.Following(), [], pool, Console())
     watching._start(watch.Seen(Submission({})), set())
     assert capsys.readouterr().out == "no room\n"
@@ -86,39 +82,35 @@ def test_a_run_in_which_the_grader_fails_says_so(capfd, pool):
 
 
 def test_a_forked_process_leaves_the_pool_to_its_maker(pool):
-    closed = []
-    pool.stage = type("Stage", (), {"close": lambda self: closed.append(1)})()
-    pool._owner = os.getppid()
+    process = multiprocessing.get_context("fork").Process(target=pool.close)
+    process.start()
+    process.join()
+    assert pool.stage.submission.is_dir()
     pool.close()
-    assert not closed
-    pool._owner = os.getpid()
-    pool.close()
-    assert closed
+    assert not pool.stage.submission.exists()
 
 
 def test_another_submission_begins_with_no_check_given_up(pool):
-    pool.stage = type("Stage", (), {"replace": lambda self, submission: None})()
-    pool.died("a check", FATAL[1])
-    assert pool.given_up("a check") == FATAL[1]
-    pool.replace(None, 1)
-    assert pool.given_up("a check") is None
+    pool.died(CHECK, FATAL[1])
+    assert pool.given_up(CHECK) == FATAL[1]
+    pool.replace(Submission({}), 1)
+    assert pool.given_up(CHECK) is None
 
 
 def test_of_two_long_calls_the_later_waits(pool):
     """Where the order of verdicts counts, and until the test of the earlier is judged"""
-    pool._long = RawValue("i", NOBODY)
     first, second = (copy.copy(pool) for _ in range(2))  # as two processes have it
-    first.judge(3, "a check")
-    second.judge(4, "a check")
+    first.judge(3, CHECK)
+    second.judge(4, CHECK)
     assert [second._turn(LONG_S + 1), first._turn(LONG_S + 1)] == [GO_ON, GO_ON]
     first.is_in_order = second.is_in_order = True
     assert [second._turn(LONG_S - 1), first._turn(LONG_S - 1)] == [GO_ON, GO_ON]
     assert [second._turn(LONG_S + 1), first._turn(LONG_S + 1), second._turn(0.0)] == [GO_ON, GO_ON, WAIT]
     first.is_judged()
     assert second._turn(LONG_S + 1) == GO_ON
-    first.judge(5, "a check")
+    first.judge(5, CHECK)
     assert first._turn(0.0) == WAIT
-    first.died("a check", FATAL[1])
+    first.died(CHECK, FATAL[1])
     assert second._turn(0.0) == GIVE_UP
 
 

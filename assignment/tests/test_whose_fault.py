@@ -32,7 +32,7 @@ PLANTED = {
     "recorder: a kernel's description": ("record", "recorder/kernels.py", "        tree = _tree(fn)"),
     "recorder: the program": ("record", "recorder/tape.py", "        self._new_chunk()\n        return program"),
     "player: a step": ("play", "player/play.py", "        for view, tensor in zip(described, outputs"),
-    "player: a kernel": ("play", "player/kernels.py", "        self._built |= self._being_built"),
+    "player: a kernel": ("play", "player/kernel_builder.py", "        self._built |= self._being_built"),
     "player: labels": ("play", "player/labels.py", "        return "),
     "player: what is said": (
         "play",
@@ -41,7 +41,7 @@ PLANTED = {
     ),
     "simulator: a launch": ("play", "simulator/launch.py", "        builder.watch = watch"),
     "simulator: a load": ("play", "simulator/watch.py", "        region = "),
-    "compiler: a launch": ("compile", "player/compiled.py", "        with launches.recorded(TARGETS[name])"),
+    "compiler: a launch": ("compile", "player/launch_compiler.py", "        with launches.recorded(TARGETS[name])"),
 }
 START = """
 import sys

@@ -21,14 +21,25 @@ def _add(x_ptr, y_ptr, n, SIZE: tl.constexpr):
 """
 
 
-def judged(at, code, *inputs, name=FORWARD, **more):
-    """Evidence and doubts about a function with these lines, and its results."""
+def replied(at, code, *inputs, name=FORWARD, before=ADD, **more):
+    """What is said of a function with these lines, and its results."""
     arguments = ", ".join("xyzuvw"[: len(inputs)])
-    lines = "".join(f"    {line}\n" for line in code.split("; "))
-    at.take(f"{ADD}def {name}({arguments}):\n{lines}")
-    reply, results = at.ask(name, *inputs, **more)
+    at.take(f"{before}def {name}({arguments}):\n" + "".join(f"    {line}\n" for line in code.split("; ")))
+    return at.ask(name, *inputs, **more)
+
+
+def judged(at, code, *inputs, name=FORWARD):
+    """Evidence and doubts about a function with these lines, and its results."""
+    reply, results = replied(at, code, *inputs, name=name)
     assert isinstance(reply, Ok), reply
     return reply.evidence, reply.doubts, results
+
+
+def assert_for_staff(at, code, *inputs, name=FORWARD, words="aten::"):
+    """There is no evidence, and a doubt."""
+    evidence, doubts, _ = judged(at, code, *inputs, name=name)
+    assert evidence == ()
+    assert words in doubts[0]
 
 
 # what PyTorch may do
@@ -120,37 +131,30 @@ DELTAS = {
 
 @pytest.mark.parametrize("code", FREE.values(), ids=FREE)
 def test_what_pytorch_may_always_do(at, code):
-    evidence, doubts, _ = judged(at, code, X)
-    assert (evidence, doubts) == ((), ())
+    assert judged(at, code, X)[:2] == ((), ())
 
 
 @pytest.mark.parametrize("code", SUMS.values(), ids=SUMS)
 def test_in_a_backward_pass_it_may_sum_what_kernels_stored(at, code):
-    evidence, doubts, _ = judged(at, code, X, name=BACKWARD)
-    assert (evidence, doubts) == ((), ())
-    evidence, _, _ = judged(at, code, X, name=FORWARD)
-    assert "summed by PyTorch" in evidence[0]
+    assert judged(at, code, X, name=BACKWARD)[:2] == ((), ())
+    assert "summed by PyTorch" in judged(at, code, X, name=FORWARD)[0][0]
 
 
 @pytest.mark.parametrize("code", [code.replace("copied(x)", "x.clone()") for code in SUMS.values()], ids=SUMS)
 def test_it_may_not_sum_what_none_has_stored(at, code):
-    evidence, _, _ = judged(at, code, X, name=BACKWARD)
-    assert "computed by aten::" in evidence[0]
+    assert "computed by aten::" in judged(at, code, X, name=BACKWARD)[0][0]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("code", [code.replace("copied(x)", "x.clamp(-9, 9)") for code in SUMS.values()], ids=SUMS)
 def test_nor_what_was_only_cleaned_up(at, code):
-    evidence, _, _ = judged(at, code, X, name=BACKWARD)
-    assert "computed by aten::" in evidence[0]
+    assert "computed by aten::" in judged(at, code, X, name=BACKWARD)[0][0]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("code", [code.replace("copied(x)", CLEANED) for code in SUMS.values()], ids=SUMS)
 def test_a_sum_of_what_was_cleaned_up_is_for_staff_to_judge(at, code):
-    evidence, doubts, _ = judged(at, code, X, name=BACKWARD)
-    assert evidence == ()
-    assert "computed by aten::" in doubts[0]
+    assert_for_staff(at, code, X, name=BACKWARD, words="computed by aten::")
     evidence, _, _ = judged(at, code, X, name=FORWARD)
     assert evidence, "a sum in a forward pass"
 
@@ -183,8 +187,7 @@ def test_products_of_data_are_no_sums(at, code, clean):
 @pytest.mark.parametrize("inputs", [PAIRS, THIN], ids=["rows of 16", "rows of one"])
 @pytest.mark.parametrize("code", DELTAS.values(), ids=DELTAS)
 def test_in_the_flash_backward_it_may_sum_rows_of_a_product(at, code, inputs):
-    evidence, doubts, _ = judged(at, code, *inputs, name=FLASH)
-    assert (evidence, doubts) == ((), ())
+    assert judged(at, code, *inputs, name=FLASH)[:2] == ((), ())
 
 
 def test_values_are_those_of_these_inputs(at):
@@ -373,9 +376,8 @@ LOADED = {  # beside memory that nobody wrote, of which a result does not depend
 
 @pytest.mark.parametrize("code", UNWRITTEN.values(), ids=UNWRITTEN)
 def test_what_nobody_wrote_is_known_through_operations(at, code):
-    lines = "".join(f"    {line}\n" for line in f"{code}; y = copied(x); _steer[(1,)](f, y); return y".split("; "))
-    at.take(f"{STEER}def {BACKWARD}(x):\n{lines}")
-    reply, _ = at.ask(BACKWARD, X)
+    code += "; y = copied(x); _steer[(1,)](f, y); return y"
+    reply, _ = replied(at, code, X, name=BACKWARD, before=STEER)
     assert isinstance(reply, Fault)
     assert "was never written" in reply.message
 
@@ -396,17 +398,15 @@ def _flag(f_ptr, y_ptr, HOW: tl.constexpr):
 def test_flags_that_nobody_wrote_steer_nothing(at, dtype, how):
     """Zero, and equal or not; also where each program writes them once it has read them."""
     read = "f.view(torch.int8)" if dtype == "bool" else "f"
-    lines = f"f = torch.empty(4, dtype=torch.{dtype}, device=x.device); y = copied(x); _flag[(1,)]({read}, y, {how!r})"
-    at.take(f"{FLAGS}def {BACKWARD}(x):\n    {lines}; return y\n")
-    reply, _ = at.ask(BACKWARD, X)
+    code = f"f = torch.empty(4, dtype=torch.{dtype}, device=x.device); y = copied(x); _flag[(1,)]({read}, y, {how!r})"
+    reply, _ = replied(at, f"{code}; return y", X, name=BACKWARD, before=FLAGS)
     assert isinstance(reply, Fault)
     assert "was never written" in reply.message
 
 
 @pytest.mark.parametrize("code", LOADED.values(), ids=LOADED)
 def test_what_does_not_depend_on_it_is_as_it_was(at, code):
-    evidence, doubts, _ = judged(at, code, X, name=BACKWARD)
-    assert (evidence, doubts) == ((), ())
+    assert judged(at, code, X, name=BACKWARD)[:2] == ((), ())
 
 
 HALVES = """
@@ -429,8 +429,7 @@ PUT_TOGETHER = {
 @pytest.mark.parametrize("code", PUT_TOGETHER.values(), ids=PUT_TOGETHER)
 def test_numbers_that_a_kernel_stores_by_halves_are_its_own(at, code):
     made = "b = torch.empty(200, 2, dtype=torch.int16, device=x.device); _split[(4,)](x, b, 200, 64)"
-    at.take(f"{HALVES}def {BACKWARD}(x):\n    {made}\n    return {code}\n")
-    reply, _ = at.ask(BACKWARD, X)
+    reply, _ = replied(at, f"{made}; return {code}", X, name=BACKWARD, before=HALVES)
     assert reply.evidence == ()
     assert len(reply.doubts) == ("nan_to_num" in code)
 
@@ -438,9 +437,7 @@ def test_numbers_that_a_kernel_stores_by_halves_are_its_own(at, code):
 @pytest.mark.parametrize("code", PUT_TOGETHER.values(), ids=PUT_TOGETHER)
 def test_numbers_that_pytorch_puts_together_are_for_staff_to_judge(at, code):
     moved = "b = copied(x).view(-1, 1).view(torch.uint8); b = torch.cat([b[:, 2:], b[:, :2]], 1).flatten(); "
-    evidence, doubts, _ = judged(at, f"{moved}return {code}", X, name=BACKWARD)
-    assert evidence == ()
-    assert "computed by aten::" in doubts[0]
+    assert_for_staff(at, f"{moved}return {code}", X, name=BACKWARD, words="computed by aten::")
 
 
 SCORES = {
@@ -495,9 +492,7 @@ DOUBTS = {
 
 @pytest.mark.parametrize("code", DOUBTS.values(), ids=DOUBTS)
 def test_cleaning_up_is_for_staff_to_judge(at, code):
-    evidence, doubts, _ = judged(at, code, X)
-    assert evidence == ()
-    assert "aten::" in doubts[0]
+    assert_for_staff(at, code, X)
 
 
 IN_BACKWARD = {
@@ -511,16 +506,12 @@ IN_BACKWARD = {
 
 @pytest.mark.parametrize("code", IN_BACKWARD.values(), ids=IN_BACKWARD)
 def test_what_a_backward_pass_may_do_to_a_doubt_is_one(at, code):
-    evidence, doubts, _ = judged(at, code, X, name=BACKWARD)
-    assert evidence == ()
-    assert "aten::" in doubts[0]
+    assert_for_staff(at, code, X, name=BACKWARD)
 
 
 @pytest.mark.parametrize("code", [c.replace("x * y", "x.nan_to_num() * y") for c in DELTAS.values() if "x * y" in c])
 def test_rows_of_what_was_cleaned_up_are_for_staff_to_judge(at, code):
-    evidence, doubts, _ = judged(at, code, *PAIRS, name=FLASH)
-    assert evidence == ()
-    assert "aten::" in doubts[0]
+    assert_for_staff(at, code, *PAIRS, name=FLASH)
 
 
 CLEANED_UP = {
@@ -542,10 +533,8 @@ CLEANED_UP = {
 @pytest.mark.parametrize("clean", ["nan_to_num()", "clamp(-9, 9)", "where(x[:, 0] > 9, 0.0)"])
 def test_what_is_under_a_doubt_is_named(at, clean):
     """A sum in a forward pass stays one, whatever is done to it"""
-    evidence, _, _ = judged(at, f"return copied(x).sum(-1).{clean}", X)
-    assert "summed by PyTorch" in evidence[0]
-    evidence, _, _ = judged(at, f"return x.exp().sum(-1).{clean}", X)
-    assert "computed by aten::sum" in evidence[0]
+    assert "summed by PyTorch" in judged(at, f"return copied(x).sum(-1).{clean}", X)[0][0]
+    assert "computed by aten::sum" in judged(at, f"return x.exp().sum(-1).{clean}", X)[0][0]
 
 
 @pytest.mark.parametrize("code", CLEANED_UP.values(), ids=CLEANED_UP)
@@ -577,8 +566,7 @@ BY_NUMBERS = {
 @pytest.mark.parametrize("code", BY_NUMBERS.values(), ids=BY_NUMBERS)
 def test_values_that_host_code_reads_are_the_decoys(at, code):
     """They are noted with their line"""
-    at.take(f"def rmsnorm_forward(x):\n    {code.replace('; ', chr(10) + '    ')}\n")
-    reply, results = at.ask(FORWARD, X)
+    reply, results = replied(at, code, X)
     assert isinstance(reply, Ok)
     assert reply.reads
     assert "at cs336_kernels/weighted_sum.py:" in reply.reads[0]
@@ -631,9 +619,8 @@ def test_a_pytorch_problem_may_compute(at):
 
 
 def test_what_it_does_not_need_is_for_staff_to_judge(at):
-    evidence, doubts, _ = judged(at, "return x.cumsum(-1)", Q, name="flash_forward_pytorch")
-    assert evidence == ()
-    assert "aten::cumsum is not what this problem is about" in doubts[0]
+    said = "aten::cumsum is not what this problem is about"
+    assert_for_staff(at, "return x.cumsum(-1)", Q, name="flash_forward_pytorch", words=said)
 
 
 BYTES = """
@@ -650,10 +637,8 @@ def _zero(y_ptr, n, STEP: tl.constexpr, SIZE: tl.constexpr):
 def test_a_byte_that_a_kernel_stored_makes_no_element_its_work(at, dtype, ends):
     """The others of the element are PyTorch's still"""
     width = getattr(torch, dtype).itemsize
-    lines = f"y = torch.exp(x.to(torch.{dtype})); _zero[(4,)](y.view(torch.uint8), y.numel(), {width}, 64); {ends}"
-    arguments = "".join(f"    {line}\n" for line in lines.split("; "))
-    at.take(f"{BYTES}def {FORWARD}(x):\n{arguments}")
-    reply, _ = at.ask(FORWARD, X)
+    code = f"y = torch.exp(x.to(torch.{dtype})); _zero[(4,)](y.view(torch.uint8), y.numel(), {width}, 64); {ends}"
+    reply, _ = replied(at, code, X, before=BYTES)
     assert isinstance(reply, Ok), reply
     assert any("aten::exp" in text for text in reply.evidence)
 
@@ -670,6 +655,5 @@ READS = {
 
 @pytest.mark.parametrize(("code", "times"), READS.values(), ids=READS)
 def test_what_is_read_of_an_input_counts_wherever_it_lies(at, code, times):
-    at.take(f"def {FORWARD}(x):\n" + "".join(f"    {line}\n" for line in code.split("; ")))
-    _, (*_, read, _, _, _) = at.ask(FORWARD, X, kind="costs")
+    _, (*_, read, _, _, _) = replied(at, code, X, kind="costs")
     assert read.tolist() == [round(X.numel() * 4 * times)]

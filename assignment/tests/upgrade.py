@@ -1,7 +1,8 @@
 """`python -m assignment.tests.upgrade`: what an installed Triton has not, has otherwise, or has new.
 
-It compares the installed Triton with simulator/triton_private.py, which lists what the simulator takes of it, and
-`tl` with the table of its members. Exit status 1 where something is to be done.
+It compares the installed Triton with simulator/triton_private.py, which imports what the simulator takes of it, and
+with the parameters in data/of_triton.py, and `tl` with the table of its members. Exit status 1 where something is to be
+done.
 """
 
 import argparse
@@ -14,6 +15,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from assignment.tests.data.of_triton import INHERITED, SIGNATURES, UNREACHED
 
 ROOT = Path(__file__).resolve().parents[2]
 HOME = ROOT / "assignment" / "simulator" / "triton_private.py"
@@ -56,7 +59,7 @@ def known(signatures: str, version: tuple[int, ...]) -> dict[str, str]:
 def changed(private: Any, version: tuple[int, ...]) -> list[str]:
     """Return what has other parameters than those listed for a version, and what is listed and gone."""
     lines = []
-    for name, parameters in known(private.SIGNATURES, version).items():
+    for name, parameters in known(SIGNATURES, version).items():
         owner, _, last = name.rpartition(".")
         member = getattr(getattr(private, owner), last, None) if owner else getattr(private, last, None)
         now = "is gone" if member is None else f"({_parameters(member)})"
@@ -70,11 +73,11 @@ def _parameters(function: Any) -> str:
     return " ".join(name for name in signature.parameters if name != "self")
 
 
-def unanswered(builder: Any, private: Any) -> list[str]:
+def unanswered(builder: Any) -> list[str]:
     """Return what Triton's front end asks a builder for, and no builder has."""
     texts = [inspect.getsource(importlib.import_module(f"triton.language.{name}")) for name in FRONT_END]
     asked = {name for text in texts for name in ASKED.findall(text)}
-    asked -= {*private.UNREACHED.split()}
+    asked -= {*UNREACHED.split()}
     return sorted(name for name in asked if not hasattr(builder, name) and not name.endswith("_ty"))
 
 
@@ -83,12 +86,12 @@ def inherited(builder: Any, private: Any) -> list[str]:
     classes = [cls for cls in type(builder).__mro__ if cls.__module__.startswith("assignment.")]
     own = {name for cls in classes for name in vars(cls)}
     theirs = {name for name, member in vars(private.InterpreterBuilder).items() if inspect.isfunction(member)}
-    return sorted(theirs - own - {*private.INHERITED.split()} - {"__init__"})
+    return sorted(theirs - own - {*INHERITED.split()} - {"__init__"})
 
 
 def new_in_tl() -> list[str]:
     """Return public members of `tl`, `tl.math` and `tl.tensor` that the table of members has no use of."""
-    from assignment.tests.data.simulator import members
+    from assignment.tests.constructs.checks import members
 
     return members.without_use()
 
@@ -116,12 +119,12 @@ def main() -> int:
         from assignment.simulator.semantic import builder
 
         found |= {
-            "other parameters: simulator/triton_private.py, SIGNATURES": changed(
+            "other parameters: tests/data/of_triton.py, SIGNATURES": changed(
                 private, options.version or private.VERSION
             ),
-            "asked of the builder, which has it not: simulator/builder.py": unanswered(builder, private),
+            "asked of the builder, which has it not: simulator/builder.py": unanswered(builder),
             "taken as it is: override it, or list it in INHERITED": inherited(builder, private),
-            "new in tl without an answer: tests/data/simulator/members.py": new_in_tl(),
+            "new in tl without an answer: tests/constructs/checks/members.py": new_in_tl(),
         }
     import triton
 

@@ -79,7 +79,7 @@ class Bench:
             return
         best = min(timing.seconds for timing in race.timings.values())
         for name, timing in race.timings.items():
-            yield self._row(work, name, timing)
+            yield row_of(work, name, timing, self._roof)
             if name not in (SUBMISSION, COPYING) and timing.seconds > ENOUGH * best:
                 self.missing[name, work.function] = (
                     f"over {ENOUGH:g} times as slow as the best: not run at larger sizes"
@@ -104,25 +104,27 @@ class Bench:
         everyone = [self._submission, *map(self._peers.contestant, peers)]
         return [one for one in everyone if (one.name, work.function) not in self.missing]
 
-    def _row(self, work: Workload, name: str, timing: clock.Timing) -> BenchRow:
-        spec = work.largest
-        nbytes = 2 * spec.nbytes if name == COPYING else work.nbytes
-        operations = 0.0 if name == COPYING else work.operations
-        return BenchRow(
-            work.function,
-            str(spec.dtype).removeprefix("torch."),
-            spec.shape[-2],
-            spec.shape[-1],
-            " ".join(words.switched_on(work.options)),
-            name,
-            round(1e6 * timing.seconds, 2),
-            round(1e6 * timing.low, 2),
-            round(1e6 * timing.high, 2),
-            operations / timing.seconds / 1e12,
-            nbytes / timing.seconds / 1e12,
-            self._roof.least_seconds(nbytes, operations) / timing.seconds,
-            (work.operations or work.arithmetic) / work.nbytes,
-        )
+
+def row_of(work: Workload, name: str, timing: clock.Timing, roof: Roof) -> BenchRow:
+    """Return what a contestant took for a workload, as figures."""
+    spec = work.largest
+    nbytes = 2 * spec.nbytes if name == COPYING else work.nbytes
+    operations = 0.0 if name == COPYING else work.operations
+    return BenchRow(
+        work.function,
+        str(spec.dtype).removeprefix("torch."),
+        spec.shape[-2],
+        spec.shape[-1],
+        " ".join(words.switched_on(work.options)),
+        name,
+        round(1e6 * timing.seconds, 2),
+        round(1e6 * timing.low, 2),
+        round(1e6 * timing.high, 2),
+        operations / timing.seconds / 1e12,
+        nbytes / timing.seconds / 1e12,
+        roof.least_seconds(nbytes, operations) / timing.seconds,
+        (work.operations or work.arithmetic) / work.nbytes,
+    )
 
 
 def first_line(error: BaseException) -> str:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from torch import Tensor
 
-from assignment.judge import program, replies
-from assignment.judge.results import is_program
+from assignment.judge import program_size, replies
+from assignment.judge.returned import is_program
 from assignment.operators import parts
 from assignment.operators.workloads import COPYING, Workload
 from assignment.protocol.messages import Request
@@ -93,7 +93,7 @@ class Submitted:
         if ended := UNREADABLE if reply is None else reply.ended:
             raise ContestantFailed(ended)
         try:
-            return came[0], program.read(came[0])
+            return came[0], program_size.read(came[0])
         except Unreadable as error:
             raise ContestantFailed(replies.Failed(str(error))) from error
 

@@ -1,5 +1,6 @@
 """The limits of this GPU, measured: how fast it copies, and how fast it multiplies matrices."""
 
+import functools
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ class Roof:
         return max(nbytes / self.bytes_per_s, operations / self.operations_per_s)
 
 
+@functools.cache
 def measure(dtype: torch.dtype) -> Roof:
     source, target = (torch.empty(COPIED, dtype=torch.uint8, device="cuda") for _ in range(2))
     a, b = (torch.randn(SIDE, SIDE, device="cuda", dtype=dtype) for _ in range(2))

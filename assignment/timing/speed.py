@@ -60,7 +60,6 @@ class SpeedSession:
         self._stage = stage
         self.submitted = contestants.Submitted(stage, rung, gpu)
         self.peers = contestants.Peers(rung)
-        self._roofs: dict[torch.dtype, roof.Roof] = {}
         self.deaths: Counter[str] = Counter()  # of the submission's processes, by function
         self.has_begun = False
 
@@ -74,11 +73,6 @@ class SpeedSession:
     def memory(self) -> BufferMemory:
         return BufferMemory(min(MAX_MEMORY, int(MEMORY_SHARE * self.total)))
 
-    def roof(self, dtype: torch.dtype) -> roof.Roof:
-        if dtype not in self._roofs:
-            self._roofs[dtype] = roof.measure(dtype)
-        return self._roofs[dtype]
-
     def close(self) -> None:
         self.submitted.close()
         self.peers.close()
@@ -90,19 +84,17 @@ def bench(
     """Time a sweep, and write the files that were asked for."""
     from assignment.timing import bench, plots  # loads Matplotlib
 
-    memory, roof = (
-        BufferMemory(min(MAX_MEMORY, int(BENCH_MEMORY_SHARE * session.total))),
-        session.roof(torch.bfloat16),
-    )
+    memory = BufferMemory(min(MAX_MEMORY, int(BENCH_MEMORY_SHARE * session.total)))
+    roof_ = roof.measure(torch.bfloat16)
     rows: list[bench.BenchRow] = []
     try:
-        for more in bench.run(console, session.submitted, session.peers, memory, roof, only):
+        for more in bench.run(console, session.submitted, session.peers, memory, roof_, only):
             rows += more
             if table:  # at once: who presses Ctrl-C twice keeps it too
                 bench.write_csv(table, rows)
     finally:  # stopped halfway, what there is
         if picture and rows:
-            plots.draw(picture, rows, roof, torch.cuda.get_device_name())
+            plots.draw(picture, rows, roof_, torch.cuda.get_device_name())
 
 
 class Speed:
@@ -176,7 +168,7 @@ class Speed:
         raise told
 
     def _refuse_impossible(self, timing: clock.Timing, workload: Workload, dtype: torch.dtype) -> None:
-        least = self._session.roof(dtype).least_seconds(workload.nbytes, workload.operations) / BEYOND_ROOF
+        least = roof.measure(dtype).least_seconds(workload.nbytes, workload.operations) / BEYOND_ROOF
         if timing.seconds < least:
             raise SubmissionError(
                 score.FAIL,
@@ -196,13 +188,11 @@ class Speed:
         if against == COPYING:
             work = workload.nbytes / (2 * workload.largest.nbytes)
             middle, low, high = (ratio * work for ratio in (middle, low, high))
-        roof_ = self._session.roof(dtype)
-        share = roof_.least_seconds(workload.nbytes, workload.operations) / timing.seconds
-        rate = (
-            f"{workload.operations / timing.seconds / 1e12:.0f} TFLOP/s"
-            if workload.operations
-            else f"{workload.nbytes / timing.seconds / 1e12:.2f} TB/s"
-        )
+        reached = roof.measure(dtype)
+        share = reached.least_seconds(workload.nbytes, workload.operations) / timing.seconds
+        rate = f"{workload.nbytes / timing.seconds / 1e12:.2f} TB/s"
+        if workload.operations:
+            rate = f"{workload.operations / timing.seconds / 1e12:.0f} TFLOP/s"
         self.seconds, self.ratio = timing.seconds, middle
         self.timing = {
             "against": contestants.TITLES[against],
@@ -214,8 +204,8 @@ class Speed:
             "share_of_gpu": round(share, 4),  # of what it reaches
             "bytes": workload.nbytes,
             "operations": workload.operations,
-            "gpu_bytes_per_s": roof_.bytes_per_s,
-            "gpu_operations_per_s": roof_.operations_per_s,
+            "gpu_bytes_per_s": reached.bytes_per_s,
+            "gpu_operations_per_s": reached.operations_per_s,
         }
         self.measured = (
             f"{middle:.2f} × {contestants.TITLES[against]} ({low:.2f}–{high:.2f}; full points from {reach:.2f}): "

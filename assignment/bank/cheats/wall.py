@@ -86,7 +86,7 @@ CHEATS = [
     table("options_of_ones_own", '"options": {"debug": {"t": 0}, "launch_metadata": "x"}'),
     table("kernel_number_of_nobody", '"names": {"helper": {"kernel": 10**9}}'),
     table("constants_nested_without_end", '"names": {"helper": {"constant": eval("[" * 60 + "]" * 60)}}'),
-    table("hash_of_another_file", '"sha256": "0" * 64, "file": "../runtime/assignment/player/kernels.py"'),
+    table("hash_of_another_file", '"sha256": "0" * 64, "file": "../runtime/assignment/player/kernel_builder.py"'),
     Cheat(
         "option_that_is_the_grid",
         "weighted_sum",

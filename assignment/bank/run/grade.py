@@ -21,7 +21,7 @@ import triton
 
 from assignment.bank.cheats import CONFINED, quick
 from assignment.bank.corpus import BUG, CHEAT, VARIANT, Entry, entries
-from assignment.bank.run import cheats_page, page, results_page, whole_runs, yardstick
+from assignment.bank.run import cheats_page, matrix, results_page, whole_runs, yardstick
 from assignment.bank.run.judging import GradingJob, Result, digest, judge_all, key
 from assignment.bank.run.verdicts import VerdictRow, costs, judge
 from assignment.judge.pool import pick_device
@@ -34,38 +34,25 @@ KEPT = Path(__file__).resolve().parents[3] / ".bank" / "results.jsonl"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "names",
-        nargs="*",
-        help="parts of names, or patterns with *: bugs, rmsnorm, …; none with !; yardstick: single defects, all "
-        "checks; practice: what is beside the 100 points",
-    )
-    parser.add_argument(
-        "--seeds", type=int, metavar="N", help="for each entry (default: 5 for a bug, 10 for a variant, 1 for a cheat)"
-    )
+    names = "parts of names, or patterns with *: bugs, rmsnorm, …; none with !; yardstick: single defects, all checks"
+    parser.add_argument("names", nargs="*", help=f"{names}; practice: what is beside the 100 points")
+    seeds = "for each entry (default: 5 for a bug, 10 for a variant, 1 for a cheat)"
+    parser.add_argument("--seeds", type=int, metavar="N", help=seeds)
     parser.add_argument("--first", type=int, default=0, metavar="K", help="the first seed")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="processes that judge")
     parser.add_argument("--quick", action="store_true", help="everything on one seed, bugs by one check, cheats by few")
-    parser.add_argument(
-        "--without", default="", metavar="WORD", help="with --quick: run variants without the checks of this name"
-    )
-    parser.add_argument(
-        "--checks",
-        action="append",
-        metavar="WORD",
-        help="of variants: the checks with this in their name, on all seeds",
-    )
-    parser.add_argument(
-        "--sandbox", action="append", metavar="NAME", help="run cheats on this rung; given again, on that one too"
-    )
-    parser.add_argument(
-        "--write", type=Path, metavar="FILE", help="write the sections of what was run there (a full run: results.md)"
-    )
+    without = "with --quick: run variants without the checks of this name"
+    parser.add_argument("--without", default="", metavar="WORD", help=without)
+    of_variants = "of variants: the checks with this in their name, on all seeds"
+    parser.add_argument("--checks", action="append", metavar="WORD", help=of_variants)
+    rung = "run cheats on this rung; given again, on that one too"
+    parser.add_argument("--sandbox", action="append", metavar="NAME", help=rung)
+    sections = "write the sections of what was run there (a full run: results.md)"
+    parser.add_argument("--write", type=Path, metavar="FILE", help=sections)
     parser.add_argument("--list", action="store_true", help="a line for each entry, and stop")
-    parser.add_argument(
-        "--kept", type=Path, action="append", metavar="FILE", help="earlier results; new ones go to the first FILE"
-    )
+    earlier = "earlier results; new ones go to the first FILE"
+    parser.add_argument("--kept", type=Path, action="append", metavar="FILE", help=earlier)
     parser.add_argument("--shard", default="1/1", metavar="I/N", help="of N parts of the submissions the I-th")
 
 
@@ -98,8 +85,8 @@ def main(options: argparse.Namespace) -> int:
     rows = run(chosen, options)
     declared = checks.without_a_gpu(checks.declared())
     _, graded = split(rows)
-    findings = [*judge(rows, declared), *page.useless(graded, of_whole_problems(chosen, declared))]
-    print(page.summary(graded) if options.quick else shown(rows, options, declared))
+    findings = [*judge(rows, declared), *matrix.useless(graded, of_whole_problems(chosen, declared))]
+    print(matrix.summary(graded) if options.quick else shown(rows, options, declared))
     print(cheats_page.summary(rows, declared), *findings, sep="\n")
     write(rows, options, declared)
     return 1 if findings else 0
@@ -113,9 +100,9 @@ def of_whole_problems(chosen: list[Entry], declared: list[checks.Check]) -> list
 
 def shown(rows: list[VerdictRow], options: argparse.Namespace, declared: list[checks.Check]) -> str:
     if options.names == [yardstick.NAME]:
-        return page.yardstick(costs(rows, declared))
+        return matrix.yardstick(costs(rows, declared))
     cheats, graded = split(rows)
-    return "\n".join(its.render(own, declared) for its, own in ((page, graded), (cheats_page, cheats)) if own)
+    return "\n".join(its.render(own, declared) for its, own in ((matrix, graded), (cheats_page, cheats)) if own)
 
 
 def split(rows: list[VerdictRow]) -> tuple[list[VerdictRow], list[VerdictRow]]:
@@ -129,11 +116,11 @@ def write(rows: list[VerdictRow], options: argparse.Namespace, declared: list[ch
     file = options.write or results_page.PAGE
     if options.names == [yardstick.NAME]:
         if options.write or not options.quick:
-            results_page.write(page.YARDSTICK, command, page.yardstick(costs(rows, declared)), file)
+            results_page.write(matrix.YARDSTICK, command, matrix.yardstick(costs(rows, declared)), file)
         return
     is_full = not (options.quick or options.first or options.seeds)
     cheats, graded = split(rows)
-    for its, own in ((page, graded), (cheats_page, cheats)):
+    for its, own in ((matrix, graded), (cheats_page, cheats)):
         if own and (options.write or (is_full and len(own) == how_many(is_cheat=own is cheats))):
             results_page.write(its.TITLE, command, its.section(own, declared), file)
 
@@ -217,10 +204,7 @@ def jobs_of(entry: Entry, options: argparse.Namespace) -> list[GradingJob]:
         return [GradingJob(entry, options.first, only=entry.caught_by, without=options.without)]
     count = max(1, options.seeds or (1 if options.names == [yardstick.NAME] else SEEDS[entry.kind]))
     first, *others = range(options.first, options.first + count)
-    return [
-        GradingJob(entry, first),
-        *(GradingJob(entry, seed, only=entry.caught_by) for seed in others),
-    ]
+    return [GradingJob(entry, first), *(GradingJob(entry, seed, only=entry.caught_by) for seed in others)]
 
 
 def read(file: Path, wanted: set[str]) -> dict[str, Result]:

@@ -31,9 +31,9 @@ MAX_CALL_S = 20  # of a child: what takes longer is left, it is no access out of
 MEMORY = 2 << 30  # bytes of address space beside what a child begins with
 CALLS = 60  # in one child
 DTYPES = (
-    *(torch.float32, torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex64),
-    *(torch.int64, torch.int64, torch.int32, torch.int8, torch.uint8, torch.bool),
-)
+    torch.float32, torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex64,
+    torch.int64, torch.int64, torch.int32, torch.int8, torch.uint8, torch.bool,
+)  # fmt: skip
 INTEGERS = (0, 0, 1, 1, 2, 3, -1, -2, 5, 100, -100, 2**31 - 1, -(2**31), 2**62, -(2**63))
 NUMBERS = (0.0, 1.0, -1.5, 3.0, float("inf"), float("nan"), 1e30, -1e30, 7, -3, 2**62, True)
 TEXTS = ("sum", "mean", "add", "multiply", "prod", "amax", "min", "max", "none", "floor", "trunc", "linear", "tanh")

@@ -5,7 +5,6 @@ import json
 import math
 import multiprocessing
 import time
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -165,34 +164,16 @@ class GradingLoop(GraderProblems):
         names = [job.only] if job.only else [name for name in own if not job.without or job.without not in name]
         # A bug that is caught stays caught: its remaining cases would say nothing more.
         enough = CAUGHT if job.entry.kind == BUG else math.inf
-        verdicts = _with_hints({name: _verdict(items[name], enough) for name in names})
+        found = [_verdict(items[name], enough) for name in names]
+        # as a report of all of these checks would give them
+        hints = score.agreed_hints([(checks.place(name)[0], of) for name, (_, of) in zip(names, found, strict=True)])
+        told = [replace(verdict, hints=[*of]) for (verdict, _), of in zip(found, hints, strict=True)]
+        verdicts = dict(zip(names, told, strict=True))
         seconds = round(time.monotonic() - start, 2)
         return Result(job.entry.name, job.seed, job.only, key(job, self._judged_by), seconds, verdicts)
 
 
-Hints = list[list[Explanation] | None]  # of each case of a check
-
-
-def _with_hints(found: dict[str, tuple[Verdict, Hints]]) -> dict[str, Verdict]:
-    """Return the verdicts, each with the hint that a report of all of these checks would give."""
-    first: dict[str, Hints] = {}
-    everywhere: dict[str, Counter[Explanation]] = {}
-    for name, (_, hints) in found.items():
-        function, is_first = checks.place(name)
-        everywhere.setdefault(function, Counter()).update(hint for of_case in hints for hint in of_case or ())
-        if is_first:
-            first[function] = hints
-    return {
-        name: replace(
-            verdict,
-            hints=[*score.consistent_hints(hints, first.get(function, ()), everywhere[function])],
-        )
-        for name, (verdict, hints) in found.items()
-        for function in [checks.place(name)[0]]
-    }
-
-
-def _verdict(items: list[pytest.Item], enough: float) -> tuple[Verdict, Hints]:
+def _verdict(items: list[pytest.Item], enough: float) -> tuple[Verdict, list[list[Explanation] | None]]:
     """Return the worst case of a check, and what each may come from."""
     worst, notes, hints = Verdict(score.OK, 0.0), [], []
     for item in items:

@@ -23,8 +23,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from psutil import Process
+
 from assignment.bank.run import made
-from assignment.bank.run.processes import left_behind, processes, strike
+from assignment.bank.run.processes import GONE, left_behind, running, strike
 from assignment.bank.run.raylets import Raylets, raylets
 from assignment.classroom import batch, results
 from assignment.digest import ROOT
@@ -32,7 +34,7 @@ from assignment.scoring import checks
 
 ONLY = checks.without_practice(checks.declared())[0].problem
 DRIVER, GRADER, NODE = "driver", "grader", "node"
-WORKER = b"assignment.classroom.worker"
+WORKER = "assignment.classroom.grading_process"
 COMPLETE = (0, 1)  # exit statuses: some submissions get no grade in any run
 LONGEST_S = 1800.0  # for one run
 TIMES = re.compile(r'"(seconds|cpu_s|graded)": [^,\n]*|\b\d+(\.\d+)? s\b')
@@ -154,8 +156,11 @@ def _struck(role: str, one: KilledClass, driver: int, rng: random.Random) -> boo
 def graders_of(driver: int, nodes: Raylets | None) -> list[int]:
     """Return the processes that grade: the driver's own, or Ray's workers on the nodes."""
     parents = nodes.pids if nodes else [driver]
-    what = b"ray::graded" if nodes else WORKER
-    return [one.pid for one in processes().values() if one.parent in parents and what in b" ".join(one.command)]
+    what, found = "ray::graded" if nodes else WORKER, []
+    for parent in parents:
+        with suppress(*GONE):
+            found += [one.pid for one in running(Process(parent).children()) if what in " ".join(one.cmdline())]
+    return found
 
 
 def files(folder: Path) -> dict[str, str]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from assignment.bank.corpus import BUG, CHEAT, VARIANT, Entry, entries
 from assignment.bank.run.grade import selected
 from assignment.digest import ROOT
-from assignment.judge import streams
+from assignment.judge import seeds
 
 REFERENCE = "variants/reference"
 OF_EACH = 10  # variants and bugs, where none are named
@@ -118,7 +118,7 @@ def main(options: argparse.Namespace) -> int:
         )
         return 2
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.cores])
-    grading = Grading(streams.new_seed() if options.seed is None else options.seed, tuple(options.only))
+    grading = Grading(seeds.new_seed() if options.seed is None else options.seed, tuple(options.only))
     cores = len(os.sched_getaffinity(0))
     print(f"{len(some)} submissions, {options.at_once} at once on {cores} cores, seed {grading.seed}", flush=True)
     n_different = compare(some, grading, options.at_once, options.times)

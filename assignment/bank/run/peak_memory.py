@@ -11,16 +11,16 @@ import subprocess
 import sys
 from collections import Counter
 from contextlib import suppress
-from pathlib import Path
 
+from psutil import Process
+
+from assignment.bank.run.processes import GONE, descendants, program
 from assignment.bank.run.watching import watching
-from assignment.confined.supervisor import descendants
 from assignment.digest import ROOT
 
 LOOK_EVERY_S = 0.1
 GIB, MIB = 1 << 30, 1 << 20
 DEFAULTS = ("assignment/reference", "--jobs", "2", "--device", "cpu")
-WORKERS = ("nursery.py", "worker.py")  # in command lines: those that hold a submission, or are forked to
 
 
 class PeakWatch:
@@ -32,27 +32,12 @@ class PeakWatch:
 
     def look(self) -> None:
         now: Counter[str] = Counter()
-        for pid in (self._pid, *descendants(self._pid)):
-            now[kind(pid)] += proportional(pid)
+        with suppress(*GONE):
+            for process in (Process(self._pid), *descendants(self._pid)):
+                with suppress(*GONE):
+                    now["workers" if program(process) else "judges"] += process.memory_full_info().pss
         if now.total() > self.most:
             self.most, self.then = now.total(), now
-
-
-def proportional(pid: int) -> int:
-    """Return a process's proportional set size in bytes; 0 of one that is gone."""
-    with suppress(OSError):
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) * 1024
-    return 0
-
-
-def kind(pid: int) -> str:
-    """Return what a process of a grade is: a worker, or a judge."""
-    with suppress(OSError):
-        said = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
-        return "workers" if any(name in said for name in WORKERS) else "judges"
-    return "judges"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

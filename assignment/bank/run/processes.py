@@ -1,61 +1,41 @@
-"""The processes of this machine: who descends from whom and what each is, one struck by a signal, what a run leaves."""
+"""The processes of a grade: what each is, one struck by a signal, what a run leaves."""
 
 import os
 import random
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+from psutil import Process
+
+GONE = (psutil.NoSuchProcess, psutil.AccessDenied)
 GONE_S = 30.0  # for the processes of a killed run to end
 PROGRAMS = ("worker.py", "nursery.py")
 
 
-@dataclass(frozen=True)
-class Process:
-    """A process that has not ended.
-
-    Attributes:
-        born: when it started: process ids are used again.
-        program: one of PROGRAMS, or "".
-        command: its arguments, as it shows them.
-    """
-
-    pid: int
-    parent: int
-    born: str
-    program: str
-    command: tuple[bytes, ...]
-
-    def runs_in(self, folder: Path | str) -> bool:
-        """Return whether a folder is the one for its temporary files."""
-        with suppress(OSError):
-            return f"TMPDIR={folder}".encode() in Path(f"/proc/{self.pid}/environ").read_bytes().split(b"\0")
-        return False
+def program(process: Process) -> str:
+    """Return which of PROGRAMS a process runs, or ""."""
+    command = process.cmdline()
+    named = [name for name in PROGRAMS if any(argument.endswith("/" + name) for argument in command)]
+    return named[0] if named and "python" in command[0] else ""
 
 
-def processes() -> dict[int, Process]:
-    """Return the processes that run, by their ids."""
-    found = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError, ValueError):
-            command = tuple((folder / "cmdline").read_bytes().split(b"\0"))
-            fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
-            named = [name for name in PROGRAMS if any(a.endswith(b"/" + name.encode()) for a in command)]
-            program = named[0] if named and b"python" in command[0] else ""
-            if fields[0] not in "ZX":
-                found[int(folder.name)] = Process(int(folder.name), int(fields[1]), fields[19], program, command)
-    return found
+def running(processes: Collection[Process]) -> Iterator[Process]:
+    """Yield those that have not ended: one that nobody has waited for yet has."""
+    for process in processes:
+        with suppress(*GONE):
+            if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+                yield process
 
 
 def descendants(pid: int) -> list[Process]:
     """Return the processes that descend from one."""
-    everyone = processes()
-    own = {pid}
-    while more := {p.pid for p in everyone.values() if p.parent in own} - own:
-        own |= more
-    return [everyone[pid] for pid in own - {pid} if pid in everyone]
+    try:
+        return list(running(Process(pid).children(recursive=True)))
+    except psutil.NoSuchProcess:
+        return []
 
 
 def strike(pids: Collection[int], number: int) -> bool:
@@ -70,9 +50,16 @@ def strike(pids: Collection[int], number: int) -> bool:
 def left_behind(folder: Path, names: tuple[str, ...], seen: Collection[Process] = ()) -> list[str]:
     """Return what outlives a run: processes seen or with this temporary folder, and what begins with a name in it."""
     until = time.monotonic() + GONE_S
-    while alive := [p for p in processes().values() if p in seen or p.runs_in(folder)]:
+    while alive := [*running(seen), *_with_temporary(folder)]:
         if time.monotonic() > until:
             break
         time.sleep(0.2)
     left = [f"left behind: {path.name}" for path in folder.iterdir() if path.name.startswith(names)]
     return [*left, *(f"process left: {process}" for process in alive)]
+
+
+def _with_temporary(folder: Path) -> Iterator[Process]:
+    for process in running([*psutil.process_iter()]):
+        with suppress(*GONE):
+            if process.environ().get("TMPDIR") == str(folder):
+                yield process

@@ -63,7 +63,7 @@ def of(report: Report, commit: str, visibility: str) -> GradescopeResults:
     """Return a grade; without a hidden test, beside which Gradescope shows no student a total."""
     tests = [
         _test(f"{first}.{second}", problem, entry)
-        for first, problem in enumerate((*report["problems"], *report["practice"]), start=1)
+        for first, problem in enumerate(score.problems_of(report), start=1)
         for second, entry in enumerate(problem["checks"], start=1)
         if entry["status"] != score.NOT_GRADED
     ]

@@ -2,21 +2,46 @@
 
 uv pins Python's packages, by pyproject.toml; what is looked at is what a pinned environment can still meet:
 
-    environment  packages from elsewhere, and whether the simulator and the compiler work
-    machine      the system, the sandbox, memory, room for temporary files
-    gpu          a GPU, its driver, and what PyTorch and Triton make of them
+    __init__.py      packages from elsewhere, simulator, compiler, a GPU with what PyTorch and Triton make of it
+    machine.py       the system, the sandbox, memory, room for temporary files
+    first_kernel.py  the small kernel that simulator, compiler and GPU are tried with
 
 Exit status: 0 grading works here, 2 it does not yet.
 """
 
+import importlib.machinery
+import importlib.metadata
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 
 from assignment import text
-from assignment.commands.doctor import environment, gpu, machine
-from assignment.commands.doctor.finding import FAIL, OK, MachineFinding
+from assignment.commands.doctor import machine
+from assignment.commands.doctor.machine import FAIL, OK, WARN, MachineFinding
 
 READY, NOT_READY = 0, 2
 TOTAL = 100
+BY_UV = "run it by uv, which brings the packages of pyproject.toml: uv run grade.py --doctor (first: pip install uv)"
+ANEW = "install the packages again: uv sync --reinstall; if it stays, show this line to the staff"
+GPU = "GPU"
+NO_GPU = MachineFinding(OK, GPU, "none, and none is needed: kernels run in the simulator")
+DEVICES = ("/dev/nvidiactl", "/dev/dxg")  # as pool.pick_device looks for them
+BFLOAT16 = (8, 0)  # the compute capability that has it
+NVIDIA_SMI_TIMEOUT_S = 30
+SIMULATE = "meanwhile take the simulator: uv run grade.py --device cpu"
+CURE = (
+    "nvidia-smi should list it: if not, install or update NVIDIA's driver (580 or newer) and restart, or start the "
+    "container with --gpus all; until then kernels are simulated"
+)
+ASK_TORCH = """import torch
+torch.cuda.init()
+print(torch.cuda.get_device_name(), *torch.cuda.get_device_capability(), torch.version.cuda, sep="\\n")"""
 
 
 def main() -> int:
@@ -31,15 +56,15 @@ def main() -> int:
 
 def findings() -> Iterator[MachineFinding]:
     """Yield item by item, no further than where the rest could only fail for the same cause."""
-    for look in (machine.system, environment.packages, machine.temporary):
+    for look in (machine.system, packages, machine.temporary):
         finding = look()
         yield finding
         if finding.status == FAIL:
             return
-    yield from environment.versions()
-    yield environment.simulator()
-    yield environment.compiler()
-    yield from (machine.sandbox(), machine.memory(), gpu.gpu())
+    yield from versions()
+    yield simulator()
+    yield compiler()
+    yield from (machine.sandbox(), machine.memory(), gpu())
 
 
 def rows(finding: MachineFinding) -> Iterator[str]:
@@ -53,12 +78,12 @@ def sentence(found: list[MachineFinding]) -> str:
     """Return what can be done on this machine."""
     failed = [finding.item for finding in found if finding.status == FAIL]
     todo = f"do what stands under {', '.join(failed)}, then run this again."
-    if set(failed) - {gpu.ITEM}:
+    if set(failed) - {GPU}:
         return f"Nothing can be graded here yet: {todo}"
     here = points_without_a_gpu()
     if failed:
         return f"{here:g} of {TOTAL} points can be graded here, with --device cpu; for the GPU {todo}"
-    if found[-1] == gpu.NONE:
+    if found[-1] == NO_GPU:
         return f"{here:g} of {TOTAL} points can be graded here; the last {TOTAL - here:g} need a GPU."
     if found[-1].status != OK:
         return f"{here:g} of {TOTAL} points can be graded here; the last {TOTAL - here:g} need a GPU that works."
@@ -69,3 +94,108 @@ def points_without_a_gpu() -> float:
     from assignment.scoring import checks  # loads tests/, which may be broken
 
     return sum(check.points for check in checks.without_a_gpu(checks.without_practice(checks.declared())))
+
+
+def wanted() -> dict[str, str]:
+    """Return the packages that pyproject.toml asks for, by the name that is imported, with the version if pinned."""
+    project = tomllib.loads((machine.ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    parts = [re.fullmatch(r"([\w-]+)(?:==)?(.*)", line) for line in project["dependencies"]]
+    return {part[1].replace("-", "_"): part[2] if "==" in part[0] else "" for part in parts if part}
+
+
+def origin(name: str) -> Path | None:
+    """Return the file that `import name` would load; None if there is none."""
+    spec = importlib.machinery.PathFinder.find_spec(name)
+    return Path(spec.origin) if spec and spec.origin else None
+
+
+def packages() -> MachineFinding:
+    """Return whether all are installed, and none is hidden by a file of its name."""
+    missing = [name for name in wanted() if origin(name) is None]
+    if missing:
+        return MachineFinding(FAIL, "packages", f"not installed: {', '.join(missing)}", BY_UV)
+    for name in wanted():
+        file = origin(name)
+        if file and not {"site-packages", "dist-packages"} & {*file.parts}:
+            found = f"{file} stands in the way of the package {name}"
+            return MachineFinding(FAIL, "packages", found, "rename it, or take its folder off PYTHONPATH")
+    return MachineFinding(OK, "packages", ", ".join(wanted()))
+
+
+def versions() -> Iterator[MachineFinding]:
+    """Compare the versions that pyproject.toml pins, and the class uses, with this environment's."""
+    for name, pinned in wanted().items():
+        if not pinned:
+            continue
+        version, file = importlib.metadata.version(name), origin(name)
+        if file and not file.is_relative_to(sys.prefix):
+            found = f"{version}, of another Python: {file.parent}"
+            yield MachineFinding(WARN, name, found, f"unset PYTHONPATH, or {BY_UV}")
+        elif version.partition("+")[0] != pinned:
+            yield MachineFinding(WARN, name, f"{version}; the class uses {pinned}", BY_UV)
+        else:
+            yield MachineFinding(OK, name, version)
+
+
+def simulator() -> MachineFinding:
+    """Return whether it runs a kernel: for that torch, triton and numpy must load, too."""
+    return _runs("simulator", "a small kernel gives the right result", "assignment.simulator")
+
+
+def compiler() -> MachineFinding:
+    """Return whether Triton and NVIDIA's assembler, which comes with it, make machine code; no GPU is needed."""
+    return _runs("compiler", "Triton compiles a small kernel for GPUs", "assignment.compiling")
+
+
+def _runs(item: str, good: str, module: str) -> MachineFinding:
+    problem = machine.first_kernel("-m", module)
+    if not problem:
+        return MachineFinding(OK, item, good)
+    advice = ANEW
+    if "LD_LIBRARY_PATH" in os.environ:
+        advice = f"other libraries may come first: unset LD_LIBRARY_PATH; if that does not help, {ANEW}"
+    return MachineFinding(FAIL, item, f"a small kernel fails: {problem}", advice)
+
+
+def gpu() -> MachineFinding:
+    """Examine the GPU: one that the grader would choose, and on which a kernel fails, keeps it from working."""
+    name, problem = nvidia_smi()
+    if not any(Path(device).exists() for device in DEVICES):
+        return MachineFinding(WARN, GPU, f"{name}, but no {DEVICES[0]}", CURE) if name else NO_GPU
+    told, why_not = machine.python("-c", ASK_TORCH)
+    if why_not:
+        hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
+        advice = CURE if hidden is None else f"CUDA_VISIBLE_DEVICES={hidden} may hide it: unset it; {CURE}"
+        found = f"{name or 'a driver'}, but PyTorch cannot use it: {why_not}"
+        return MachineFinding(WARN, GPU, f"{found}; {problem}" if problem else found, advice)
+    name, major, minor, cuda = told.splitlines()[-4:]
+    if (int(major), int(minor)) < BFLOAT16:
+        found = f"{name} has no bf16: its compute capability is {major}.{minor}; expected 8.0 or more"
+        return MachineFinding(WARN, GPU, found, "take the simulator: uv run grade.py --device cpu")
+    if problem := machine.first_kernel():
+        return MachineFinding(FAIL, GPU, f"{name}, but a small kernel fails on it: {problem}", f"{cure()}; {SIMULATE}")
+    return MachineFinding(OK, GPU, f"{name}, compute capability {major}.{minor}, CUDA {cuda}")
+
+
+def nvidia_smi() -> tuple[str, str]:
+    """Return the first GPU with its driver, "" for none; and why nvidia-smi tells of none."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return "", "nvidia-smi is not installed"
+    command = [program, "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=NVIDIA_SMI_TIMEOUT_S)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return "", f"nvidia-smi does not run: {error}"
+    first = next(iter((done.stdout + done.stderr).splitlines()), "no answer")
+    name, comma, driver = first.rpartition(", ")
+    return (f"{name}, driver {driver}", "") if not done.returncode and comma else ("", first)
+
+
+def cure() -> str:
+    """Return what to install: Triton builds its launcher on a GPU with a C compiler and Python's headers."""
+    if not any(map(shutil.which, filter(None, (os.environ.get("CC"), "gcc", "clang")))):
+        return "Triton needs a C compiler there: apt install gcc"
+    if not Path(sysconfig.get_paths()["include"], "Python.h").exists():
+        return "Triton needs Python.h there: apt install python3-dev, or uv sync --managed-python"
+    return "show this line to the staff"

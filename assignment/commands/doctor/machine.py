@@ -1,18 +1,36 @@
-"""What is to be said of the system, the sandbox, memory and room for temporary files."""
+"""What the doctor says of the system, the sandbox and what is free; and how it runs programs of ours that may crash."""
 
+import os
 import platform
 import re
 import shutil
+import signal
+import subprocess
+import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
-from assignment.commands.doctor.finding import FAIL, OK, WARN, MachineFinding
 from assignment.sandbox import rungs
 
+OK, WARN, FAIL = "ok", "warn", "FAIL"
 MB, GB = 10**6, 10**9
 MEMORY_GB, MEMORY_OF_A_JOB_GB = 0.8, 0.45  # as measured on the reference
 CONTAINER = "open this folder in its dev container, .devcontainer/ (VS Code offers it), and run this there"
 UBUNTUS_SETTING = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
+ROOT = Path(__file__).resolve().parents[3]
+FIRST_KERNEL = Path(__file__).with_name("first_kernel.py")
+TIMEOUT_S = 180  # PyTorch from a cold disk
+
+
+@dataclass(frozen=True)
+class MachineFinding:
+    """What was found of one item and, where it is not ok, what to do."""
+
+    status: str
+    item: str
+    found: str
+    advice: str = ""
 
 
 def system() -> MachineFinding:
@@ -88,3 +106,28 @@ def contents(path: str | Path) -> str:
         return Path(path).read_text()
     except OSError:
         return ""
+
+
+def python(*arguments: str) -> tuple[str, str]:
+    """Return what Python prints, with the repository first on its path as for grade.py; and why it failed, or ""."""
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    with tempfile.TemporaryDirectory() as compiled:
+        env = {**os.environ, "PYTHONPATH": path, "TRITON_CACHE_DIR": compiled}
+        command = [sys.executable, *arguments]
+        try:
+            done = subprocess.run(
+                command, cwd=ROOT, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT_S
+            )
+        except subprocess.TimeoutExpired:
+            return "", f"no answer within {TIMEOUT_S} s"
+    printed, said = done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
+    if done.returncode < 0:
+        return printed, f"Python died of {signal.Signals(-done.returncode).name}"
+    lines = [line for line in (printed + said).splitlines() if line.strip() and not line.startswith("note: ")]
+    end = lines[-1] if lines else f"Python ended with status {done.returncode}"
+    return printed, end if done.returncode else ""
+
+
+def first_kernel(*by: str) -> str:
+    """Return why a small kernel fails, on the GPU or under the module before it in the command; "" if it works."""
+    return python(*by, str(FIRST_KERNEL))[1]

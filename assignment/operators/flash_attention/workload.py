@@ -20,9 +20,9 @@ from tests.flash_attention import models
 TOKENS, HIDDEN = 16384, 2048  # in all batches, and in all heads
 LENGTHS = [512 << i for i in range(6)]
 BESIDE = (  # lengths and widths that no tile fits, and other dtypes
-    *((4095, 64, torch.bfloat16), (4097, 64, torch.bfloat16), (4096, 80, torch.bfloat16)),
-    *((4096, 64, torch.float16), (4096, 64, torch.float32)),
-)
+    (4095, 64, torch.bfloat16), (4097, 64, torch.bfloat16), (4096, 80, torch.bfloat16),
+    (4096, 64, torch.float16), (4096, 64, torch.float32),
+)  # fmt: skip
 LONGEST_CHECKED = 8192  # queries
 GLANCED_ROWS = 16
 ROUGHLY = 0.1  # of the largest value: many times what 16 bits explain, and far less than any other result
@@ -32,18 +32,18 @@ LARGER = ((torch.bfloat16, 256), (torch.float32, 128))
 DRAWN = 128  # the d of the pictures
 PEERS = {  # FlexAttention and FlashAttention-3 have no backward pass that can be called by itself
     "flash_forward_triton": (
-        *("flash2", "cudnn", "flex", "flash3", "compiled", "naive"),
+        "flash2", "cudnn", "flex", "flash3", "compiled", "naive",
         # BEGIN STAFF
         "hopper",
         # END STAFF
     ),
     "flash_backward_triton": (
-        *("flash2", "cudnn", "compiled", "naive"),
+        "flash2", "cudnn", "compiled", "naive",
         # BEGIN STAFF
         "hopper_backward",
         # END STAFF
     ),
-}
+}  # fmt: skip
 TITLES = {
     "flash2": "FlashAttention-2",
     "cudnn": "cuDNN",

@@ -1,4 +1,7 @@
-"""A table of Triton constructs, each a tiny kernel, run on a GPU and in the simulator.
+"""Triton constructs, each a tiny kernel: whether it compiles, and what it gives on a GPU and in the simulator.
+
+verdicts.py has those that the compiler takes or refuses, checks/ what the simulator promises beyond both. The rest are
+run on a GPU and in the simulator:
 
     python -m assignment.tests.constructs --device cuda --out h200.safetensors
     python -m assignment.tests.constructs --device cpu --inputs h200.safetensors --out cpu.safetensors

@@ -3,10 +3,9 @@
 import torch
 import triton
 import triton.language as tl
-from torch import Tensor
 
 from .conversions import TYPES
-from .table import EXACT, SIZE, Closeness, construct, every_kind, normal
+from .table import EXACT, SIZE, Closeness, construct, every_kind, normal, out
 
 DIVISION = Closeness(relative=3e-7, reason="div.full.f32: 2 ulp")
 
@@ -48,31 +47,20 @@ def binary_kernel(a_ptr, b_ptr, y_ptr, OP: tl.constexpr, SIZE: tl.constexpr):
     tl.store(y_ptr + at, y)
 
 
-def _binary(
-    op: str,
-    left: str,
-    right: str,
-    out: str,
-    closeness: Closeness = EXACT,
-    tame: bool = False,
-) -> None:
-    a_type, b_type = TYPES[left], TYPES[right]
-    make = (lambda t, s: normal(SIZE, dtype=t, seed=s)) if tame else every_kind
-    types = left if left == right else f"{left} and {right}"
-
-    @construct(
-        f"{op} {types} to {out}",
-        closeness,
-        a=lambda: make(a_type, 0),
-        b=lambda: make(b_type, 1),
-    )
-    def run(a: Tensor, b: Tensor) -> Tensor:
+def _binary(op: str, left: str, right: str, to: str, closeness: Closeness = EXACT, make=every_kind) -> None:
+    def given(a, b):
         b = b.flip(0).contiguous()
         if op in ("floor divide", "modulo"):
             b = torch.where(b == 0, 3, b)  # dividing by zero is undefined
-        y = torch.zeros(SIZE, dtype=TYPES[out], device=a.device)
-        binary_kernel[(1,)](a, b, y, op, SIZE)
-        return y
+        return a, b, out(SIZE, dtype=TYPES[to]), op, SIZE
+
+    types = left if left == right else f"{left} and {right}"
+    a, b = make(TYPES[left], 0), make(TYPES[right], 1)
+    construct(f"{op} {types} to {to}", binary_kernel, given, closeness, a=a, b=b)
+
+
+def _tame(dtype: torch.dtype, seed: int) -> torch.Tensor:
+    return normal(SIZE, dtype=dtype, seed=seed)
 
 
 for _type in ("fp32", "fp16", "bf16", "fp64", "int32", "int64", "int16", "int8", "uint8"):
@@ -85,7 +73,7 @@ for _type in ("fp32", "fp16", "bf16", "fp64"):
     _binary("maximum with NaN", _type, _type, _type)
     _binary("minimum with NaN", _type, _type, _type)
 for _type in ("fp32", "fp16", "bf16"):
-    _binary("divide", _type, _type, "fp32", DIVISION, tame=True)
+    _binary("divide", _type, _type, "fp32", DIVISION, _tame)
 for _type in ("int32", "int64", "int8"):
     _binary("floor divide", _type, _type, _type)
     _binary("modulo", _type, _type, _type)
@@ -93,16 +81,10 @@ for _type in ("int32", "int1", "uint8"):
     for _op in ("and", "or", "xor"):
         _binary(_op, _type, _type, _type)
 # two types: the result, stored in float32 or int64, shows what type the compiler chose
-for _left, _right in (
-    ("bf16", "fp32"),
-    ("fp16", "bf16"),
-    ("fp16", "fp32"),
-    ("int32", "fp16"),
-    ("int32", "bf16"),
-):
-    _binary("multiply", _left, _right, "fp32")
-for _left, _right in (("int8", "int32"), ("uint8", "int8"), ("int32", "int64"), ("int1", "int32")):
-    _binary("add", _left, _right, "int64")
+for _pair in ("bf16", "fp32"), ("fp16", "bf16"), ("fp16", "fp32"), ("int32", "fp16"), ("int32", "bf16"):
+    _binary("multiply", *_pair, "fp32")
+for _pair in ("int8", "int32"), ("uint8", "int8"), ("int32", "int64"), ("int1", "int32"):
+    _binary("add", *_pair, "int64")
 
 
 @triton.jit
@@ -117,16 +99,9 @@ def number_kernel(x_ptr, y_ptr, SIZE: tl.constexpr):
     tl.store(y_ptr + 4 * SIZE + at, x * third)  # a name makes it a float32 scalar
 
 
-def _numbers(name: str) -> None:
-    @construct(f"Python numbers with {name}", EXACT, x=lambda: normal(SIZE, dtype=TYPES[name]))
-    def run(x: Tensor) -> Tensor:
-        y = torch.zeros(5 * SIZE, device=x.device)
-        number_kernel[(1,)](x, y, SIZE)
-        return y
-
-
 for _type in ("fp32", "fp16", "bf16"):
-    _numbers(_type)
+    _x = normal(SIZE, dtype=TYPES[_type])
+    construct(f"Python numbers with {_type}", number_kernel, lambda x: (x, out(5 * SIZE), SIZE), x=_x)
 
 
 @triton.jit
@@ -137,20 +112,10 @@ def argument_kernel(x_ptr, y_ptr, scale, shift, SIZE: tl.constexpr):
     tl.store(y_ptr + SIZE + at, x + shift)
 
 
-def _arguments(name: str) -> None:
-    @construct(
-        f"float and int arguments with {name}",
-        EXACT,
-        x=lambda: normal(SIZE, dtype=TYPES[name]),
-    )
-    def run(x: Tensor) -> Tensor:
-        y = torch.zeros(2 * SIZE, device=x.device)
-        argument_kernel[(1,)](x, y, 1.1, 7, SIZE)
-        return y
-
-
 for _type in ("fp32", "fp16", "bf16"):
-    _arguments(_type)
+    _x = normal(SIZE, dtype=TYPES[_type])
+    _name = f"float and int arguments with {_type}"
+    construct(_name, argument_kernel, lambda x: (x, out(2 * SIZE), 1.1, 7, SIZE), x=_x)
 
 
 @triton.jit
@@ -169,16 +134,9 @@ def integer_kernel(x_ptr, y_ptr, SIZE: tl.constexpr):
     tl.store(y_ptr + 8 * SIZE + at, x * x * x)
 
 
-def _integers(name: str) -> None:
-    @construct(f"shifts, negation and division of {name}", EXACT, x=lambda: every_kind(TYPES[name]))
-    def run(x: Tensor) -> Tensor:
-        y = torch.zeros(9 * SIZE, dtype=x.dtype, device=x.device)
-        integer_kernel[(1,)](x, y, SIZE)
-        return y
-
-
 for _type in ("int32", "int64"):
-    _integers(_type)
+    _name = f"shifts, negation and division of {_type}"
+    construct(_name, integer_kernel, lambda x: (x, out(9 * SIZE, dtype=x.dtype), SIZE), x=every_kind(TYPES[_type]))
 
 
 @triton.jit
@@ -195,15 +153,10 @@ def unsigned_kernel(x_ptr, z_ptr, y_ptr, SIZE: tl.constexpr):
     tl.store(y_ptr + 6 * SIZE + at, (x + z).to(tl.int64).to(tl.int32))
 
 
-@construct(
-    "unsigned arithmetic",
-    x=lambda: every_kind(torch.int32),
-    z=lambda: every_kind(torch.int32, 1),
-)
-def _unsigned(x: Tensor, z: Tensor) -> Tensor:
-    y = torch.zeros(7 * SIZE, dtype=torch.int32, device=x.device)
-    unsigned_kernel[(1,)](x, z, y, SIZE)
-    return y
+construct(
+    "unsigned arithmetic", unsigned_kernel, lambda x, z: (x, z, out(7 * SIZE, dtype=torch.int32), SIZE),
+    x=every_kind(torch.int32), z=every_kind(torch.int32, 1),
+)  # fmt: skip
 
 
 @triton.jit
@@ -214,21 +167,11 @@ def compare_kernel(a_ptr, b_ptr, y_ptr, SIZE: tl.constexpr):
     tl.store(y_ptr + at, bits + 64 * (a < 1) + 128 * (a > 0.5) + 256 * (a != a))
 
 
-def _compare(name: str) -> None:
-    @construct(
-        f"comparisons of {name}",
-        EXACT,
-        a=lambda: every_kind(TYPES[name]),
-        b=lambda: every_kind(TYPES[name], 1),
-    )
-    def run(a: Tensor, b: Tensor) -> Tensor:
-        y = torch.zeros(SIZE, dtype=torch.int32, device=a.device)
-        compare_kernel[(1,)](a, b, y, SIZE)
-        return y
-
-
 for _type in ("fp32", "fp16", "bf16", "fp64", "int32", "int8"):
-    _compare(_type)
+    _a, _b = every_kind(TYPES[_type]), every_kind(TYPES[_type], 1)
+    construct(
+        f"comparisons of {_type}", compare_kernel, lambda a, b: (a, b, out(SIZE, dtype=torch.int32), SIZE), a=_a, b=_b
+    )
 
 
 @triton.jit
@@ -240,16 +183,9 @@ def clamp_kernel(x_ptr, y_ptr, SIZE: tl.constexpr):
     tl.store(y_ptr + 2 * SIZE + at, tl.abs(x))
 
 
-def _clamp(name: str) -> None:
-    @construct(f"clamp and abs of {name}", EXACT, x=lambda: every_kind(TYPES[name]))
-    def run(x: Tensor) -> Tensor:
-        y = torch.zeros(3 * SIZE, dtype=x.dtype, device=x.device)
-        clamp_kernel[(1,)](x, y, SIZE)
-        return y
-
-
 for _type in ("fp32", "fp16", "bf16"):
-    _clamp(_type)
+    _x = every_kind(TYPES[_type])
+    construct(f"clamp and abs of {_type}", clamp_kernel, lambda x: (x, out(3 * SIZE, dtype=x.dtype), SIZE), x=_x)
 
 
 @triton.jit
@@ -259,16 +195,7 @@ def contraction_kernel(a_ptr, b_ptr, y_ptr, SIZE: tl.constexpr):
     tl.store(y_ptr + at, a * b + a)
 
 
-def _contraction(name: str, closeness: Closeness) -> None:
-    make = lambda seed: normal(SIZE, dtype=TYPES[name], seed=seed)  # noqa: E731
-
-    @construct(f"multiply-add in {name}", closeness, a=lambda: make(0), b=lambda: make(1))
-    def run(a: Tensor, b: Tensor) -> Tensor:
-        y = torch.zeros(SIZE, device=a.device)
-        contraction_kernel[(1,)](a, b, y, SIZE)
-        return y
-
-
-_contraction("fp32", Closeness(absolute=2e-7, reason="the GPU fuses it into one rounding"))
-_contraction("fp16", Closeness(absolute=1e-3, reason="the GPU fuses it into one rounding"))
-_contraction("bf16", Closeness(absolute=8e-3, reason="the GPU fuses it into one rounding"))
+for _type, _absolute in {"fp32": 2e-7, "fp16": 1e-3, "bf16": 8e-3}.items():
+    _fused = Closeness(absolute=_absolute, reason="the GPU fuses it into one rounding")
+    _a, _b = _tame(TYPES[_type], 0), _tame(TYPES[_type], 1)
+    construct(f"multiply-add in {_type}", contraction_kernel, lambda a, b: (a, b, out(SIZE), SIZE), _fused, a=_a, b=_b)

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .table import EXACT, construct, integers, normal
+from .table import EXACT, Construct, construct, integers, normal, out, register
 
 
 @triton.jit
@@ -21,17 +21,11 @@ def shape_kernel(x_ptr, y_ptr, N: tl.constexpr):
     tl.store(y_ptr + 3 * N * N + at, tl.reshape(tl.reshape(x, (N * N,)) * 2, (N, N)))
     tl.store(y_ptr + 4 * N * N + at, tl.broadcast_to(tl.sum(x, 1)[:, None], (N, N)))
     tl.store(y_ptr + 5 * N * N + at, tl.expand_dims(tl.max(x, 0), 0) + tl.zeros((N, N), tl.float32))
-    tl.store(
-        y_ptr + 6 * N * N + at,
-        x.reshape(N * N).reshape(N, N) + tl.full((N, N), 2, tl.float32),
-    )
+    tl.store(y_ptr + 6 * N * N + at, x.reshape(N * N).reshape(N, N) + tl.full((N, N), 2, tl.float32))
 
 
-@construct("trans, permute, reshape, broadcast", EXACT, x=integers(-9, 9, 16, 16).float())
-def _shapes(x: Tensor) -> Tensor:
-    y = torch.zeros(7 * 256, device=x.device)
-    shape_kernel[(1,)](x, y, 16)
-    return y
+_x = integers(-9, 9, 16, 16).float()
+construct("trans, permute, reshape, broadcast", shape_kernel, lambda x: (x, out(7 * 256), 16), x=_x)
 
 
 @triton.jit
@@ -49,12 +43,10 @@ def join_kernel(a_ptr, b_ptr, y_ptr, N: tl.constexpr):
     tl.store(y_ptr + 6 * N + tl.arange(0, N // 2), even * odd)
 
 
-@construct("join, split, interleave, flip", EXACT, a=normal(32), b=normal(32, seed=1))
-def _joins(a: Tensor, b: Tensor) -> Tensor:
-    a, b = a.half(), b.half()
-    y = torch.zeros(7 * 32, dtype=a.dtype, device=a.device)
-    join_kernel[(1,)](a, b, y, 32)
-    return y
+construct(
+    "join, split, interleave, flip", join_kernel,
+    lambda a, b: (a.half(), b.half(), out(7 * 32, dtype=torch.float16), 32), a=normal(32), b=normal(32, seed=1),
+)  # fmt: skip
 
 
 @triton.jit
@@ -68,12 +60,7 @@ def sort_kernel(x_ptr, y_ptr, N: tl.constexpr):
 
 
 for _name, _x in {"fp32": normal(4, 32), "int32": integers(-50, 50, 4, 32)}.items():
-
-    @construct(f"sort and topk of {_name}", EXACT, x=_x)
-    def _sort(x: Tensor) -> Tensor:
-        y = torch.zeros(8 * 32 + 16, dtype=x.dtype, device=x.device)
-        sort_kernel[(1,)](x, y, 32)
-        return y
+    construct(f"sort and topk of {_name}", sort_kernel, lambda x: (x, out(8 * 32 + 16, dtype=x.dtype), 32), x=_x)
 
 
 @triton.jit
@@ -85,29 +72,26 @@ def gather_kernel(x_ptr, i_ptr, y_ptr, h_ptr, N: tl.constexpr):
     tl.store(h_ptr + tl.arange(0, N), tl.histogram(tl.ravel(index), N))
 
 
-@construct("gather and histogram", EXACT, x=normal(16, 16), index=integers(0, 16, 16, 16))
-def _gather(x: Tensor, index: Tensor) -> dict[str, Tensor]:
-    y = torch.zeros(512, device=x.device)
-    counts = torch.zeros(16, dtype=torch.int32, device=x.device)
-    gather_kernel[(1,)](x, index, y, counts, 16)
-    return {"y": y, "counts": counts}
+construct(
+    "gather and histogram", gather_kernel,
+    lambda x, index: (x, index, out(512), out(16, dtype=torch.int32, name="counts"), 16),
+    x=normal(16, 16), index=integers(0, 16, 16, 16),
+)  # fmt: skip
 
 
 @triton.jit
 def cat_kernel(a_ptr, b_ptr, y_ptr, N: tl.constexpr):
-    both = tl.cat(
-        tl.load(a_ptr + tl.arange(0, N)),
-        tl.load(b_ptr + tl.arange(0, N)),
-        can_reorder=True,
-    )
+    both = tl.cat(tl.load(a_ptr + tl.arange(0, N)), tl.load(b_ptr + tl.arange(0, N)), can_reorder=True)
     tl.store(y_ptr, tl.sum(both, 0))
     tl.store(y_ptr + 1, tl.max(both, 0))
 
 
-@construct("cat", EXACT, a=integers(-9, 9, 32), b=integers(-99, 99, 32, seed=1))
-def _cat(a: Tensor, b: Tensor) -> Tensor:
+def _cat(a: Tensor, b: Tensor) -> dict[str, Tensor]:
     y = torch.zeros(2, dtype=a.dtype, device=a.device)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # deprecated since 3.9
         cat_kernel[(1,)](a, b, y, 32)
-    return y
+    return {"y": y}
+
+
+register(Construct("cat", {"a": integers(-9, 9, 32), "b": integers(-99, 99, 32, seed=1)}, _cat, EXACT))

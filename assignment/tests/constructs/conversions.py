@@ -5,20 +5,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .table import BITS, EXACT, SIZE, construct, every_kind
+from .table import BITS, EXACT, SIZE, construct, every_kind, out
 
 TYPES = {
-    "fp32": torch.float32,
-    "fp16": torch.float16,
-    "bf16": torch.bfloat16,
-    "fp64": torch.float64,
-    "int1": torch.bool,
-    "int8": torch.int8,
-    "uint8": torch.uint8,
-    "int16": torch.int16,
-    "int32": torch.int32,
-    "int64": torch.int64,
-}
+    "fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "fp64": torch.float64, "int1": torch.bool,
+    "int8": torch.int8, "uint8": torch.uint8, "int16": torch.int16, "int32": torch.int32, "int64": torch.int64,
+}  # fmt: skip
 
 
 @triton.jit
@@ -69,35 +61,16 @@ def fp8_kernel(x_ptr, y_ptr, TYPE: tl.constexpr, SIZE: tl.constexpr):
     tl.store(y_ptr + SIZE + at, x.to(tl.float32))
 
 
-def _fp8(source: str, target: tl.dtype) -> None:
-    # NaN keeps no bits in float32 that anybody reads
-    @construct(f"convert {source} to {target} and back", EXACT, x=lambda: every_kind(TYPES[source]))
-    def run(x: Tensor) -> Tensor:
-        y = torch.zeros(2 * SIZE, device=x.device)
-        fp8_kernel[(1,)](x, y, target, SIZE)
-        return y
-
-
 def _defined(x: Tensor, target: torch.dtype) -> Tensor:
     """Return x without undefined conversions: a float beyond uint8 depends on how it is stored."""
     return x.nan_to_num(0).clamp(0, 255) if target == torch.uint8 and x.is_floating_point() else x
 
 
-def _register(
-    name: str,
-    kernel,
-    source: torch.dtype,
-    target: torch.dtype,
-    outputs: int = 1,
-) -> None:
+def _register(name: str, kernel, source: torch.dtype, target: torch.dtype, outputs: int = 1) -> None:
     # Triton converts fp16 by way of fp32, ptxas then leaves that out, and with it what happens to a NaN's bits.
     closeness = EXACT if (source, target) == (torch.float16, torch.float64) else BITS
-
-    @construct(name, closeness, x=lambda: _defined(every_kind(source), target))
-    def run(x: Tensor) -> Tensor:
-        y = torch.zeros(outputs * SIZE, dtype=target, device=x.device)
-        kernel[(1,)](x, y, SIZE)
-        return y
+    x = _defined(every_kind(source), target)
+    construct(name, kernel, lambda x: (x, out(outputs * SIZE, dtype=target), SIZE), closeness, x=x)
 
 
 for _from, _source in TYPES.items():
@@ -112,14 +85,12 @@ for _from in ("fp32", "fp16", "bf16", "fp64", "int32"):
     _register(f"convert {_from} to unsigned", unsigned_kernel, TYPES[_from], torch.int32, outputs=3)
 for _to in ("fp32", "fp16", "bf16", "fp64", "int64"):
     _register(f"convert uint32 to {_to}", from_unsigned_kernel, torch.int32, TYPES[_to])
-for _from, _to in (
-    ("fp32", "int32"),
-    ("int32", "fp32"),
-    ("bf16", "int16"),
-    ("fp16", "int16"),
-    ("fp16", "bf16"),
-):
+for _from, _to in ("fp32", "int32"), ("int32", "fp32"), ("bf16", "int16"), ("fp16", "int16"), ("fp16", "bf16"):
     _register(f"bitcast {_from} to {_to}", bitcast_kernel, TYPES[_from], TYPES[_to])
 for _from in ("fp32", "fp16", "bf16"):
-    for _fp8_type in (tl.float8e4nv, tl.float8e5):
-        _fp8(_from, _fp8_type)
+    for _fp8 in (tl.float8e4nv, tl.float8e5):
+        # NaN keeps no bits in float32 that anybody reads
+        construct(
+            f"convert {_from} to {_fp8} and back", fp8_kernel, lambda x, fp8=_fp8: (x, out(2 * SIZE), fp8, SIZE),
+            x=every_kind(TYPES[_from]),
+        )  # fmt: skip

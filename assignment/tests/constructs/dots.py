@@ -3,10 +3,9 @@
 import torch
 import triton
 import triton.language as tl
-from torch import Tensor
 
 from .conversions import TYPES
-from .table import EXACT, Closeness, construct, integers, normal
+from .table import Closeness, construct, integers, normal, out
 
 # one wrong bit of an operand is 1e-3 relative; the tensor core's own sums keep about 2^-23 of the largest term
 PRODUCT = Closeness(absolute=3e-6, reason="order and width of the tensor core's accumulation")
@@ -29,26 +28,13 @@ def dot_kernel(
     tl.store(y_ptr + m[:, None] * N + n[None, :], y)
 
 
-def _dot(
-    name: str,
-    closeness: Closeness,
-    shape: tuple[int, int, int],
-    dtype: str,
-    precision: str | None,
-) -> None:
+def _dot(name: str, closeness: Closeness, shape: tuple[int, int, int], dtype: str, precision: str | None) -> None:
     m, n, k = shape
-
-    @construct(
-        f"dot {name}, {m}x{n}x{k}",
-        closeness,
-        a=lambda: normal(m, k, dtype=TYPES[dtype], seed=1),
-        b=lambda: normal(k, n, dtype=TYPES[dtype], seed=2),
-        c=lambda: normal(m, n, seed=3),
-    )
-    def run(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
-        y = torch.zeros_like(c)
-        dot_kernel[(1,)](a, b, c, y, precision, tl.float32, m, n, k)
-        return y
+    a, b = normal(m, k, dtype=TYPES[dtype], seed=1), normal(k, n, dtype=TYPES[dtype], seed=2)
+    construct(
+        f"dot {name}, {m}x{n}x{k}", dot_kernel, lambda a, b, c: (a, b, c, out(m, n), precision, tl.float32, m, n, k),
+        closeness, a=a, b=b, c=normal(m, n, seed=3),
+    )  # fmt: skip
 
 
 for _shape in ((16, 16, 16), (64, 32, 32), (16, 32, 64)):
@@ -61,16 +47,13 @@ for _shape in ((16, 16, 16), (64, 32, 32)):
 _dot("fp32 bf16x6", SIX_PASS, (64, 32, 32), "fp32", "bf16x6")
 
 
-@construct(
-    "dot fp16 with fp16 accumulator",
-    HALF_PRODUCT,
-    a=normal(64, 32, seed=1),
-    b=normal(32, 64, seed=2),
-)
-def _half(a: Tensor, b: Tensor) -> Tensor:
-    y = torch.zeros(64, 64, dtype=torch.float16, device=a.device)
-    dot_kernel[(1,)](a.half(), b.half(), torch.zeros_like(y), y, None, tl.float16, 64, 64, 32)
-    return y
+construct(
+    "dot fp16 with fp16 accumulator", dot_kernel,
+    lambda a, b: (
+        a.half(), b.half(), a.new_zeros(64, 64).half(), out(64, 64, dtype=torch.float16), None, tl.float16, 64, 64, 32
+    ),
+    HALF_PRODUCT, a=normal(64, 32, seed=1), b=normal(32, 64, seed=2),
+)  # fmt: skip
 
 
 @triton.jit
@@ -81,16 +64,10 @@ def int_dot_kernel(a_ptr, b_ptr, y_ptr, M: tl.constexpr, N: tl.constexpr, K: tl.
     tl.store(y_ptr + m[:, None] * N + n[None, :], tl.dot(a, b, out_dtype=tl.int32))
 
 
-@construct(
-    "dot int8",
-    EXACT,
-    a=integers(-128, 128, 64, 64, dtype=torch.int8, seed=1),
-    b=integers(-128, 128, 64, 64, dtype=torch.int8, seed=2),
-)
-def _int8(a: Tensor, b: Tensor) -> Tensor:
-    y = torch.zeros(64, 64, dtype=torch.int32, device=a.device)
-    int_dot_kernel[(1,)](a, b, y, 64, 64, 64)
-    return y
+construct(
+    "dot int8", int_dot_kernel, lambda a, b: (a, b, out(64, 64, dtype=torch.int32), 64, 64, 64),
+    a=integers(-128, 128, 64, 64, dtype=torch.int8, seed=1), b=integers(-128, 128, 64, 64, dtype=torch.int8, seed=2),
+)  # fmt: skip
 
 
 @triton.jit
@@ -101,16 +78,10 @@ def transposed_dot_kernel(a_ptr, b_ptr, y_ptr, N: tl.constexpr):
     tl.store(y_ptr + i * N + j, tl.dot(tl.trans(a), b.T))
 
 
-@construct(
-    "dot of transposed operands",
-    PRODUCT,
-    a=normal(32, 32, seed=1),
-    b=normal(32, 32, seed=2),
-)
-def _transposed(a: Tensor, b: Tensor) -> Tensor:
-    y = torch.zeros(32, 32, device=a.device)
-    transposed_dot_kernel[(1,)](a.bfloat16(), b.bfloat16(), y, 32)
-    return y
+construct(
+    "dot of transposed operands", transposed_dot_kernel, lambda a, b: (a.bfloat16(), b.bfloat16(), out(32, 32), 32),
+    PRODUCT, a=normal(32, 32, seed=1), b=normal(32, 32, seed=2),
+)  # fmt: skip
 
 
 @triton.jit
@@ -119,11 +90,10 @@ def batched_dot_kernel(a_ptr, b_ptr, y_ptr, B: tl.constexpr, N: tl.constexpr):
     tl.store(y_ptr + at, tl.dot(tl.load(a_ptr + at), tl.load(b_ptr + at)))
 
 
-@construct("dot of batches", PRODUCT, a=normal(4, 32, 32, seed=1), b=normal(4, 32, 32, seed=2))
-def _batched(a: Tensor, b: Tensor) -> Tensor:
-    y = torch.zeros(4, 32, 32, device=a.device)
-    batched_dot_kernel[(1,)](a.half(), b.half(), y, 4, 32)
-    return y
+construct(
+    "dot of batches", batched_dot_kernel, lambda a, b: (a.half(), b.half(), out(4, 32, 32), 4, 32),
+    PRODUCT, a=normal(4, 32, 32, seed=1), b=normal(4, 32, 32, seed=2),
+)  # fmt: skip
 
 
 @triton.jit
@@ -136,11 +106,8 @@ def dot_chain_kernel(a_ptr, y_ptr, n, N: tl.constexpr):
     tl.store(y_ptr + i * N + j, acc)
 
 
-@construct("dot accumulated in a loop", PRODUCT, a=normal(5, 32, 32))
-def _chain(a: Tensor) -> Tensor:
-    y = torch.zeros(32, 32, device=a.device)
-    dot_chain_kernel[(1,)](a, y, 5, 32)
-    return y
+_a = normal(5, 32, 32)
+construct("dot accumulated in a loop", dot_chain_kernel, lambda a: (a, out(32, 32), 5, 32), PRODUCT, a=_a)
 
 
 @triton.jit
@@ -151,20 +118,10 @@ def tiny_dot_kernel(a_ptr, b_ptr, y_ptr, M: tl.constexpr, N: tl.constexpr, K: tl
     tl.store(y_ptr + m[:, None] * N + n[None, :], tl.dot(a, b))
 
 
-def _tiny(m: int, n: int, k: int) -> None:
-    """Register tiles below 16: whether they compile, and what they give."""
-
-    @construct(
-        f"tiny dot, {m}x{n}x{k}",
-        PRODUCT,
-        a=lambda: normal(m, k, seed=1),
-        b=lambda: normal(k, n, seed=2),
-    )
-    def run(a: Tensor, b: Tensor) -> Tensor:
-        y = torch.zeros(m, n, device=a.device)
-        tiny_dot_kernel[(1,)](a.half(), b.half(), y, m, n, k)
-        return y
-
-
-for _shape in ((8, 16, 16), (16, 8, 16), (16, 16, 8), (1, 16, 16), (4, 4, 16)):
-    _tiny(*_shape)
+for _m, _n, _k in (8, 16, 16), (16, 8, 16), (16, 16, 8), (1, 16, 16), (4, 4, 16):
+    # register tiles below 16: whether they compile, and what they give
+    _a, _b = normal(_m, _k, seed=1), normal(_k, _n, seed=2)
+    construct(
+        f"tiny dot, {_m}x{_n}x{_k}", tiny_dot_kernel,
+        lambda a, b, m=_m, n=_n, k=_k: (a.half(), b.half(), out(m, n), m, n, k), PRODUCT, a=_a, b=_b,
+    )  # fmt: skip

@@ -3,11 +3,10 @@
 import torch
 import triton
 import triton.language as tl
-from torch import Tensor
 from triton.language.extra import libdevice
 
 from .conversions import TYPES
-from .table import APPROXIMATE, EXACT, SIZE, Closeness, construct, integers, normal
+from .table import APPROXIMATE, EXACT, SIZE, Closeness, construct, integers, normal, out
 
 
 @triton.jit
@@ -59,33 +58,14 @@ def function_kernel(x_ptr, y_ptr, FUNCTION: tl.constexpr, SIZE: tl.constexpr):
     tl.store(y_ptr + at, y)
 
 
-def _function(function: str, closeness: Closeness) -> None:
-    @construct(f"{function} of fp32", closeness, x=lambda: normal(SIZE) * 5)
-    def run(x: Tensor) -> Tensor:
-        y = torch.zeros_like(x)
-        function_kernel[(1,)](x, y, function, SIZE)
-        return y
-
-
-for _name in (
-    "exp",
-    "exp2",
-    "log",
-    "log2",
-    "sqrt",
-    "rsqrt",
-    "sin",
-    "cos",
-    "erf",
-    "sigmoid",
-    "softmax",
-):
-    _function(_name, APPROXIMATE)
-for _name in ("libdevice tanh", "libdevice exp", "libdevice log1p", "libdevice rsqrt"):
-    _function(_name, APPROXIMATE)
-for _name in ("sqrt_rn", "floor", "ceil", "fma"):
-    _function(_name, EXACT)
-_function("div_rn", Closeness(relative=2e-7, reason="its divisor may be one fused multiply-add"))
+_QUOTIENT = Closeness(relative=2e-7, reason="its divisor may be one fused multiply-add")
+_NAMES = "exp exp2 log log2 sqrt rsqrt sin cos erf sigmoid softmax sqrt_rn floor ceil fma div_rn"
+for _name in (*_NAMES.split(), "libdevice tanh", "libdevice exp", "libdevice log1p", "libdevice rsqrt"):
+    _close = EXACT if _name in ("sqrt_rn", "floor", "ceil", "fma") else _QUOTIENT if _name == "div_rn" else APPROXIMATE
+    construct(
+        f"{_name} of fp32", function_kernel, lambda x, name=_name: (x, out(SIZE), name, SIZE), _close,
+        x=normal(SIZE) * 5,
+    )  # fmt: skip
 
 
 @triton.jit
@@ -122,14 +102,11 @@ def library_kernel(a_ptr, b_ptr, c_ptr, y_ptr, FUNCTION: tl.constexpr, SIZE: tl.
 
 
 def _library(function: str, name: str, closeness: Closeness) -> None:
-    dtype = TYPES[name]
-    inputs = {key: (lambda seed=seed: normal(SIZE, seed=seed).to(dtype) * 5) for seed, key in enumerate("abc")}
-
-    @construct(f"libdevice {function} of {name}", closeness, **inputs)
-    def run(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
-        y = torch.zeros_like(a)
-        library_kernel[(1,)](a, b, c, y, function, SIZE)
-        return y
+    inputs = {key: normal(SIZE, seed=seed).to(TYPES[name]) * 5 for seed, key in enumerate("abc")}
+    construct(
+        f"libdevice {function} of {name}", library_kernel,
+        lambda a, b, c: (a, b, c, out(SIZE, dtype=a.dtype), function, SIZE), closeness, (1,), **inputs,
+    )  # fmt: skip
 
 
 for _name in ("add_rn", "sub_rn", "mul_rn", "div_rn", "fma_rn", "sqrt_rn", "rcp_rn"):
@@ -138,11 +115,7 @@ for _name in ("add_rn", "sub_rn", "mul_rn", "div_rn", "fma_rn", "sqrt_rn", "rcp_
 _library("rsqrt_rn", "fp32", EXACT)
 for _name in ("fast_dividef", "fast_log2f", "fast_log10f", "fast_exp10f"):
     _library(_name, "fp32", APPROXIMATE)
-_library(
-    "fast_tanf",
-    "fp32",
-    Closeness(relative=1e-4, absolute=1e-5, reason="a quotient of fast sine and cosine"),
-)
+_library("fast_tanf", "fp32", Closeness(1e-4, 1e-5, reason="a quotient of fast sine and cosine"))
 
 
 @triton.jit
@@ -157,32 +130,9 @@ def exponential_kernel(x_ptr, y_ptr, SIZE: tl.constexpr):
     tl.store(y_ptr + 5 * SIZE + at, 1.0 / x)
 
 
-SPECIAL = [
-    0.0,
-    -0.0,
-    float("nan"),
-    float("inf"),
-    -float("inf"),
-    1.0,
-    -1.0,
-    88.0,
-    89.0,
-    -87.0,
-    -104.0,
-    128.0,
-    -150.0,
-]
-
-
-@construct("functions at special values", APPROXIMATE, x=torch.tensor([*SPECIAL, 2.0, 0.5, 1e30]))
-def _special(x: Tensor) -> Tensor:
-    y = torch.zeros(6 * 16, device=x.device)
-    exponential_kernel[(1,)](x, y, 16)
-    return y
-
-
-@construct("exp2 of integers is exact", EXACT, x=integers(-126, 128, 256).float())
-def _powers(x: Tensor) -> Tensor:
-    y = torch.zeros_like(x)
-    function_kernel[(1,)](x, y, "exp2", 256)
-    return y
+_inf = float("inf")
+SPECIAL = [0.0, -0.0, float("nan"), _inf, -_inf, 1.0, -1.0, 88.0, 89.0, -87.0, -104.0, 128.0, -150.0, 2.0, 0.5, 1e30]
+_x = torch.tensor(SPECIAL)
+construct("functions at special values", exponential_kernel, lambda x: (x, out(6 * 16), 16), APPROXIMATE, x=_x)
+_x = integers(-126, 128, 256).float()
+construct("exp2 of integers is exact", function_kernel, lambda x: (x, out(256), "exp2", 256), x=_x)

@@ -7,7 +7,7 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from .conversions import TYPES
-from .table import BITS, EXACT, SIZE, construct, every_kind, integers, normal
+from .table import BITS, SIZE, Construct, Out, construct, every_kind, integers, normal, out, register
 
 
 @triton.jit
@@ -17,29 +17,15 @@ def masked_copy_kernel(x_ptr, y_ptr, n, SIZE: tl.constexpr):
     tl.store(y_ptr + at, tl.load(x_ptr + at, mask=mask, other=1), mask=at < n + 5)
 
 
-def _masked_copy(name: str, dtype: torch.dtype) -> None:
-    @construct(f"masked load and store of {name}", BITS, x=lambda: every_kind(dtype))
-    def run(x: Tensor) -> Tensor:
-        y = x.flip(0).contiguous()
-        masked_copy_kernel[(1,)](x, y, 300, SIZE)
-        return y
-
-
 for _name, _dtype in TYPES.items():
-    _masked_copy(_name, _dtype)
+    construct(
+        f"masked load and store of {_name}", masked_copy_kernel, lambda x: (x, Out(x.flip(0).contiguous()), 300, SIZE),
+        BITS, x=every_kind(_dtype),
+    )  # fmt: skip
 
 
 @triton.jit
-def strided_kernel(
-    x_ptr,
-    y_ptr,
-    stride_r,
-    stride_c,
-    n_rows,
-    n_cols,
-    R: tl.constexpr,
-    C: tl.constexpr,
-):
+def strided_kernel(x_ptr, y_ptr, stride_r, stride_c, n_rows, n_cols, R: tl.constexpr, C: tl.constexpr):
     rows = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
     cols = tl.arange(0, C)
     mask = (rows[:, None] < n_rows) & (cols[None, :] < n_cols)
@@ -47,19 +33,19 @@ def strided_kernel(
     tl.store(y_ptr + rows[:, None] * n_cols + cols[None, :], x, mask=mask)
 
 
-def _strided(name: str, view) -> None:
-    @construct(f"load a block of {name}", BITS, x=lambda: normal(40, 30))
-    def run(x: Tensor) -> Tensor:
+def _strided(name: str, n_rows: int, view) -> None:
+    def given(x):
         x = view(x)
-        y = torch.zeros(x.shape, device=x.device)
-        strided_kernel[(triton.cdiv(x.shape[0], 16),)](x, y, *x.stride(), *x.shape, R=16, C=64)
-        return y
+        return x, out(*x.shape), *x.stride(), *x.shape, 16, 64
+
+    grid = (triton.cdiv(n_rows, 16),)
+    construct(f"load a block of {name}", strided_kernel, given, BITS, grid, x=normal(40, 30))
 
 
-_strided("a transposed matrix", lambda x: x.t())
-_strided("every second column", lambda x: x[:, ::2])
-_strided("an expanded row", lambda x: x[:1].expand(20, 30))
-_strided("a matrix at an offset", lambda x: x[3:, 5:])
+_strided("a transposed matrix", 30, lambda x: x.t())
+_strided("every second column", 40, lambda x: x[:, ::2])
+_strided("an expanded row", 20, lambda x: x[:1].expand(20, 30))
+_strided("a matrix at an offset", 37, lambda x: x[3:, 5:])
 
 
 @triton.jit
@@ -70,11 +56,9 @@ def scalar_kernel(x_ptr, y_ptr, n):
     tl.store(y_ptr, total)
 
 
-@construct("load and store of scalars", x=integers(0, 9, 8))
-def _scalars(x: Tensor) -> Tensor:
-    y = torch.zeros(1, dtype=x.dtype, device=x.device)
-    scalar_kernel[(1,)](x, y, x.numel())
-    return y
+construct(
+    "load and store of scalars", scalar_kernel, lambda x: (x, out(1, dtype=x.dtype), x.numel()), x=integers(0, 9, 8)
+)
 
 
 @triton.jit
@@ -85,23 +69,14 @@ def broadcast_kernel(x_ptr, y_ptr, SIZE: tl.constexpr):
     tl.store(y_ptr + 2 * SIZE + at, tl.load(x_ptr + at, mask=at > 5, other=-1.5))
 
 
-@construct("store of a scalar over a block", BITS, x=normal(64, dtype=torch.float16))
-def _broadcast(x: Tensor) -> Tensor:
-    y = torch.zeros(3 * 64, dtype=x.dtype, device=x.device)
-    broadcast_kernel[(1,)](x, y, 64)
-    return y
+construct(
+    "store of a scalar over a block", broadcast_kernel, lambda x: (x, out(3 * 64, dtype=x.dtype), 64), BITS,
+    x=normal(64, dtype=torch.float16),
+)  # fmt: skip
 
 
 @triton.jit
-def atomic_kernel(
-    x_ptr,
-    y_ptr,
-    old_ptr,
-    n,
-    OP: tl.constexpr,
-    SPREAD: tl.constexpr,
-    SIZE: tl.constexpr,
-):
+def atomic_kernel(x_ptr, y_ptr, old_ptr, n, OP: tl.constexpr, SPREAD: tl.constexpr, SIZE: tl.constexpr):
     at = tl.arange(0, SIZE)
     mask = at < n
     x = tl.load(x_ptr + at)
@@ -126,15 +101,11 @@ def atomic_kernel(
 
 def _atomic(op: str, name: str, spread: int) -> None:
     dtype = TYPES[name]
+    outputs = Out(torch.arange(64).to(dtype) % 7), out(64, dtype=dtype, name="old")
     shared = "" if spread == 64 else ", addresses shared"
-
     # small whole numbers: no order of additions rounds
-    @construct(f"atomic {op} on {name}{shared}", EXACT, x=integers(-9, 9, 64, dtype=dtype))
-    def run(x: Tensor) -> dict[str, Tensor]:
-        y = torch.arange(64, device=x.device).to(dtype) % 7
-        old = torch.zeros(64, dtype=dtype, device=x.device)
-        atomic_kernel[(1,)](x, y, old, 50, op, spread, 64)
-        return {"y": y, "old": old}
+    x = integers(-9, 9, 64, dtype=dtype)
+    construct(f"atomic {op} on {name}{shared}", atomic_kernel, lambda x: (x, *outputs, 50, op, spread, 64), x=x)
 
 
 for _name in ("fp32", "fp64", "fp16", "bf16", "int32", "int64"):
@@ -157,16 +128,12 @@ def rounding_atomic_kernel(x_ptr, y_ptr, SIZE: tl.constexpr):
     tl.atomic_add(y_ptr + at, tl.load(x_ptr + at))
 
 
-def _rounding_atomic(name: str) -> None:
-    @construct(f"atomic add that rounds on {name}", EXACT, x=normal(128, dtype=TYPES[name]))
-    def run(x: Tensor) -> Tensor:
-        y = x.flip(0).contiguous() * 3
-        rounding_atomic_kernel[(1,)](x, y, 128)
-        return y
-
-
 for _name in ("fp32", "fp16", "bf16"):
-    _rounding_atomic(_name)
+    _x = normal(128, dtype=TYPES[_name])
+    construct(
+        f"atomic add that rounds on {_name}", rounding_atomic_kernel,
+        lambda x: (x, Out(x.flip(0).contiguous() * 3), 128), x=_x,
+    )  # fmt: skip
 
 
 @triton.jit
@@ -176,11 +143,10 @@ def compare_and_swap_kernel(y_ptr, old_ptr, expected, new):
     tl.store(old_ptr + at, old)
 
 
-@construct("atomic compare and swap", x=integers(0, 3, 32))
-def _compare_and_swap(x: Tensor) -> dict[str, Tensor]:
-    old = torch.zeros_like(x)
-    compare_and_swap_kernel[(32,)](x, old, 2, 77)
-    return {"y": x, "old": old}
+construct(
+    "atomic compare and swap", compare_and_swap_kernel, lambda x: (Out(x), Out(torch.zeros_like(x), "old"), 2, 77),
+    grid=(32,), x=integers(0, 3, 32),
+)  # fmt: skip
 
 
 @triton.jit
@@ -189,34 +155,14 @@ def count_kernel(y_ptr, n):
     tl.atomic_max(y_ptr + 1, tl.program_id(0))
 
 
-@construct("atomics on a scalar by many programs", x=torch.zeros(2, dtype=torch.int32))
-def _count(x: Tensor) -> Tensor:
-    count_kernel[(50,)](x, 50)
-    return x
+_x = torch.zeros(2, dtype=torch.int32)
+construct("atomics on a scalar by many programs", count_kernel, lambda x: (Out(x), 50), grid=(50,), x=_x)
 
 
 @triton.jit
-def device_descriptor_kernel(
-    x_ptr,
-    y_ptr,
-    n_rows,
-    n_cols,
-    stride,
-    R: tl.constexpr,
-    C: tl.constexpr,
-):
-    x_desc = tl.make_tensor_descriptor(
-        x_ptr,
-        shape=[n_rows, n_cols],
-        strides=[stride, 1],
-        block_shape=[R, C],
-    )
-    y_desc = tl.make_tensor_descriptor(
-        y_ptr,
-        shape=[n_rows, n_cols],
-        strides=[stride, 1],
-        block_shape=[R, C],
-    )
+def device_descriptor_kernel(x_ptr, y_ptr, n_rows, n_cols, stride, R: tl.constexpr, C: tl.constexpr):
+    x_desc = tl.make_tensor_descriptor(x_ptr, shape=[n_rows, n_cols], strides=[stride, 1], block_shape=[R, C])
+    y_desc = tl.make_tensor_descriptor(y_ptr, shape=[n_rows, n_cols], strides=[stride, 1], block_shape=[R, C])
     row = tl.program_id(0) * R
     for i in range(tl.cdiv(n_cols, C)):
         x = x_desc.load([row, i * C])
@@ -230,38 +176,22 @@ def host_descriptor_kernel(x_desc, y_desc, R: tl.constexpr, C: tl.constexpr):
 
 
 def _allocator(size: int, alignment: int, stream: int | None) -> Tensor:
-    return torch.empty(
-        size,
-        device="cuda" if torch.cuda.is_available() else "cpu",
-        dtype=torch.int8,
-    )
+    return torch.empty(size, device="cuda" if torch.cuda.is_available() else "cpu", dtype=torch.int8)
 
 
-def _descriptors(name: str) -> None:
-    dtype = TYPES[name]
+def _on_device(x: Tensor) -> tuple:
+    triton.set_allocator(_allocator)
+    return x, out(45, 40, dtype=x.dtype), 45, 36, 40, 16, 16
 
-    @construct(
-        f"tensor descriptor made in the kernel, {name}",
-        BITS,
-        x=lambda: normal(45, 40, dtype=dtype),
-    )
-    def on_device(x: Tensor) -> Tensor:
-        triton.set_allocator(_allocator)
-        y = torch.zeros_like(x)
-        device_descriptor_kernel[(3,)](x, y, 45, 36, 40, R=16, C=16)
-        return y
 
-    @construct(
-        f"tensor descriptor made on the host, {name}",
-        BITS,
-        x=lambda: normal(45, 40, dtype=dtype),
-    )
-    def on_host(x: Tensor) -> Tensor:
-        y = torch.zeros_like(x)
-        descriptors = [TensorDescriptor.from_tensor(t, [16, 16]) for t in (x, y)]
-        host_descriptor_kernel[(3, 3)](*descriptors, R=16, C=16)
-        return y
+def _on_host(x: Tensor) -> dict[str, Tensor]:
+    y = torch.zeros_like(x)
+    host_descriptor_kernel[(3, 3)](*(TensorDescriptor.from_tensor(t, [16, 16]) for t in (x, y)), R=16, C=16)
+    return {"y": y}
 
 
 for _name in ("fp32", "bf16", "fp16"):
-    _descriptors(_name)
+    _x = normal(45, 40, dtype=TYPES[_name])
+    _title = "tensor descriptor made"
+    construct(f"{_title} in the kernel, {_name}", device_descriptor_kernel, _on_device, BITS, (3,), x=_x)
+    register(Construct(f"{_title} on the host, {_name}", {"x": _x}, _on_host, BITS))

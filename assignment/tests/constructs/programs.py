@@ -9,13 +9,9 @@ import triton.language as tl
 from torch import Tensor
 from triton.language import constexpr as known
 
-from .table import EXACT, Closeness, construct, integers, normal
+from .table import EXACT, Closeness, Construct, Out, construct, integers, normal, out, register
 
 WIDTH = tl.constexpr(8)
-
-
-def _ints(count: int, device: torch.device, dtype: torch.dtype = torch.int64) -> Tensor:
-    return torch.zeros(count, dtype=dtype, device=device)
 
 
 @triton.jit
@@ -42,10 +38,7 @@ def loop_kernel(y_ptr, n, big):
         at += 1
 
 
-@construct("loops", EXACT, y=torch.zeros(64, dtype=torch.int64))
-def _loops(y: Tensor) -> Tensor:
-    loop_kernel[(1,)](y, 7, 10_000_000_000)
-    return y
+construct("loops", loop_kernel, lambda y: (Out(y), 7, 10_000_000_000), y=torch.zeros(64, dtype=torch.int64))
 
 
 @triton.jit
@@ -57,14 +50,10 @@ def overflow_kernel(y_ptr, n, wide):
         tl.store(y_ptr + 4 + i - wide, i * 100000)
 
 
-@construct(
-    "loop variables overflow in int32, not in int64",
-    EXACT,
+construct(
+    "loop variables overflow in int32, not in int64", overflow_kernel, lambda y: (Out(y), 100_000, 5_000_000_000),
     y=torch.zeros(6, dtype=torch.int64),
-)
-def _overflow(y: Tensor) -> Tensor:
-    overflow_kernel[(1,)](y, 100_000, 5_000_000_000)
-    return y
+)  # fmt: skip
 
 
 @triton.jit
@@ -87,12 +76,14 @@ def branch_kernel(x_ptr, y_ptr, n, flag, other, scale, NAME: tl.constexpr):
     tl.store(y_ptr + pid, y)
 
 
-@construct("branches, bool arguments, early return", EXACT, x=normal(8))
-def _branches(x: Tensor) -> Tensor:
+def _branches(x: Tensor) -> dict[str, Tensor]:
     y = torch.zeros(4, 8, device=x.device)
     for i, (flag, other) in enumerate([(True, False), (False, True), (True, True), (False, False)]):
         branch_kernel[(8,)](x, y[i], 6, flag, other, 2.0, NAME="scaled" if i % 2 else "plain")
-    return y
+    return {"y": y}
+
+
+register(Construct("branches, bool arguments, early return", {"x": normal(8)}, _branches, EXACT))
 
 
 @triton.jit
@@ -116,27 +107,21 @@ def call_kernel(x_ptr, y_ptr, N: tl.constexpr):
     tl.store(y_ptr + 5, WIDTH * low)
 
 
-@construct("calls, tuples, constexpr globals", EXACT, x=integers(-9, 9, 32))
-def _calls(x: Tensor) -> Tensor:
-    y = _ints(6, x.device, x.dtype)
-    call_kernel[(1,)](x, y, 32)
-    return y
+construct(
+    "calls, tuples, constexpr globals", call_kernel, lambda x: (x, out(6, dtype=x.dtype), 32), x=integers(-9, 9, 32)
+)
 
 
 @triton.jit
 def grid_kernel(y_ptr):
     x, y, z = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     sizes = tl.num_programs(0) * 100 + tl.num_programs(1) * 10 + tl.num_programs(2)
-    tl.store(
-        y_ptr + (z * tl.num_programs(1) + y) * tl.num_programs(0) + x,
-        sizes * 1000 + x * 100 + y * 10 + z,
-    )
+    at = (z * tl.num_programs(1) + y) * tl.num_programs(0) + x
+    tl.store(y_ptr + at, sizes * 1000 + x * 100 + y * 10 + z)
 
 
-@construct("grids of three dimensions", EXACT, y=torch.zeros(24, dtype=torch.int32))
-def _grids(y: Tensor) -> Tensor:
-    grid_kernel[(2, 3, 4)](y)
-    return y
+_y = torch.zeros(24, dtype=torch.int32)
+construct("grids of three dimensions", grid_kernel, lambda y: (Out(y),), grid=(2, 3, 4), y=_y)
 
 
 @triton.jit
@@ -149,10 +134,10 @@ def argument_kernel(y_ptr, small, one, large, huge, flag, ratio):
     tl.store(y_ptr + 5, (ratio * 1e9).to(tl.int64))  # float32
 
 
-@construct("types of integer, bool and float arguments", EXACT, y=torch.zeros(6, dtype=torch.int64))
-def _arguments(y: Tensor) -> Tensor:
-    argument_kernel[(1,)](y, 100_000, 1, 3_000_000_000, 2**63 + 5, True, 0.1)
-    return y
+construct(
+    "types of integer, bool and float arguments", argument_kernel,
+    lambda y: (Out(y), 100_000, 1, 3_000_000_000, 2**63 + 5, True, 0.1), y=torch.zeros(6, dtype=torch.int64),
+)  # fmt: skip
 
 
 @triton.jit
@@ -165,11 +150,7 @@ def logic_kernel(x_ptr, y_ptr, N: tl.constexpr):
     tl.store(y_ptr + 2 * N + at, (~mask).to(tl.int32) + mask)
 
 
-@construct("masks and where", EXACT, x=integers(-9, 9, 32))
-def _logic(x: Tensor) -> Tensor:
-    y = torch.zeros(96, device=x.device)
-    logic_kernel[(1,)](x, y, 32)
-    return y
+construct("masks and where", logic_kernel, lambda x: (x, out(96), 32), x=integers(-9, 9, 32))
 
 
 @triton.jit
@@ -182,18 +163,9 @@ def softmax_kernel(x_ptr, y_ptr, n, N: tl.constexpr):
 
 
 for _dtype in (torch.float32, torch.float16, torch.bfloat16):
-    _step = Closeness(
-        torch.finfo(_dtype).eps,
-        1e-6,
-        reason="exp is approximate: it may round the other way",
-    )
-
-    @construct(
-        f"a whole softmax in {str(_dtype).removeprefix('torch.')}",
-        _step,
+    _name = f"a whole softmax in {str(_dtype).removeprefix('torch.')}"
+    _step = Closeness(torch.finfo(_dtype).eps, 1e-6, reason="exp is approximate: it may round the other way")
+    construct(
+        _name, softmax_kernel, lambda x: (x, out(5, 50, dtype=x.dtype), 50, 64), _step, grid=(5,),
         x=normal(5, 50, dtype=_dtype),
-    )
-    def _softmax(x: Tensor) -> Tensor:
-        y = torch.zeros_like(x)
-        softmax_kernel[(5,)](x, y, 50, 64)
-        return y
+    )  # fmt: skip

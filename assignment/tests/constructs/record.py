@@ -27,7 +27,7 @@ def record(device: str, out: Path, inputs_from: Path | None, only: str) -> dict[
     for construct in TABLE.values():
         if only not in construct.name:
             continue
-        inputs = (inputs_from and _read(inputs_from, construct.name)) or construct.inputs()
+        inputs = (inputs_from and _read(inputs_from, construct.name)) or construct.inputs
         try:
             outputs = _run(construct, inputs, device)
         except Exception as error:
@@ -50,8 +50,6 @@ def record(device: str, out: Path, inputs_from: Path | None, only: str) -> dict[
 
 def _run(construct: Construct, inputs: dict[str, Tensor], device: str) -> dict[str, Tensor]:
     outputs = construct.run(**{key: value.clone().to(device) for key, value in inputs.items()})
-    if isinstance(outputs, Tensor):
-        outputs = {"y": outputs}
     if device == "cuda":
         torch.cuda.synchronize()
     return {key: value.cpu() for key, value in outputs.items()}

@@ -6,20 +6,13 @@ import triton.language as tl
 from torch import Tensor
 
 from .conversions import TYPES
-from .table import EXACT, ORDER, ORDER_16, Closeness, construct, every_kind, integers, normal
+from .table import EXACT, ORDER, ORDER_16, Closeness, construct, every_kind, integers, normal, out
 
 ROWS, COLS = 8, 32
 
 
 @triton.jit
-def reduce_kernel(
-    x_ptr,
-    y_ptr,
-    OP: tl.constexpr,
-    AXIS: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLS: tl.constexpr,
-):
+def reduce_kernel(x_ptr, y_ptr, OP: tl.constexpr, AXIS: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr):
     i, j = tl.arange(0, ROWS)[:, None], tl.arange(0, COLS)[None, :]
     x = tl.load(x_ptr + i * COLS + j)
     if OP == "sum":
@@ -49,64 +42,35 @@ def reduce_all_kernel(x_ptr, y_ptr, OP: tl.constexpr, ROWS: tl.constexpr, COLS: 
         tl.store(y_ptr, tl.min(x))
 
 
-def _reduce(
-    op: str,
-    name: str,
-    axis: int | None,
-    out: torch.dtype,
-    closeness: Closeness,
-    make,
-) -> None:
-    where = "everything" if axis is None else f"axis {axis}"
-
-    @construct(f"{op} of {name} over {where}", closeness, x=make)
-    def run(x: Tensor) -> Tensor:
-        count = 1 if axis is None else (COLS, ROWS)[axis]
-        y = torch.zeros(count, dtype=out, device=x.device)
-        if axis is None:
-            reduce_all_kernel[(1,)](x, y, op, ROWS, COLS)
-        else:
-            reduce_kernel[(1,)](x, y, op, axis, ROWS, COLS)
-        return y
+def _reduce(op: str, name: str, axis: int | None, to: torch.dtype, closeness: Closeness, x: Tensor) -> None:
+    if axis is None:
+        construct(
+            f"{op} of {name} over everything", reduce_all_kernel, lambda x: (x, out(1, dtype=to), op, ROWS, COLS),
+            closeness, x=x,
+        )  # fmt: skip
+    else:
+        construct(
+            f"{op} of {name} over axis {axis}", reduce_kernel,
+            lambda x: (x, out((COLS, ROWS)[axis], dtype=to), op, axis, ROWS, COLS), closeness, x=x,
+        )  # fmt: skip
 
 
 for _axis in (0, 1, None):
-    for _name, _closeness in (
-        ("fp32", ORDER),
-        ("fp16", ORDER_16),
-        ("bf16", ORDER_16),
-        ("fp64", ORDER),
-    ):
-        _make = lambda dtype=TYPES[_name]: normal(ROWS, COLS, dtype=dtype)  # noqa: E731
+    for _name, _closeness in {"fp32": ORDER, "fp16": ORDER_16, "bf16": ORDER_16, "fp64": ORDER}.items():
+        _x = normal(ROWS, COLS, dtype=TYPES[_name])
         # stored in float32, so that the type of the sum shows
-        _reduce(
-            "sum",
-            _name,
-            _axis,
-            torch.float64 if _name == "fp64" else torch.float32,
-            _closeness,
-            _make,
-        )
+        _reduce("sum", _name, _axis, torch.float64 if _name == "fp64" else torch.float32, _closeness, _x)
         for _op in ("max", "min"):
-            _reduce(_op, _name, _axis, TYPES[_name], EXACT, _make)
+            _reduce(_op, _name, _axis, TYPES[_name], EXACT, _x)
     for _name in ("int32", "int8", "int64"):
-        _make = lambda dtype=TYPES[_name]: every_kind(dtype).reshape(ROWS, COLS)  # noqa: E731
-        _reduce("sum", _name, _axis, torch.int64, EXACT, _make)
-        _reduce("max", _name, _axis, torch.int64, EXACT, _make)
+        for _op in ("sum", "max"):
+            _reduce(_op, _name, _axis, torch.int64, EXACT, every_kind(TYPES[_name]).reshape(ROWS, COLS))
 for _axis in (0, 1):
     for _name in ("fp32", "fp16", "bf16", "int32"):
-        # few different values: ties go to the left
-        _make = lambda dtype=TYPES[_name]: integers(-3, 3, ROWS, COLS, dtype=dtype)  # noqa: E731
-        _reduce("argmax", _name, _axis, torch.int32, EXACT, _make)
-        _reduce("argmin", _name, _axis, torch.int32, EXACT, _make)
-    _reduce(
-        "xor_sum",
-        "int32",
-        _axis,
-        torch.int32,
-        EXACT,
-        lambda: every_kind(torch.int32).reshape(ROWS, COLS),
-    )
+        for _op in ("argmax", "argmin"):
+            # few different values: ties go to the left
+            _reduce(_op, _name, _axis, torch.int32, EXACT, integers(-3, 3, ROWS, COLS, dtype=TYPES[_name]))
+    _reduce("xor_sum", "int32", _axis, torch.int32, EXACT, every_kind(torch.int32).reshape(ROWS, COLS))
 
 
 def _with_nan() -> Tensor:
@@ -118,7 +82,7 @@ def _with_nan() -> Tensor:
 
 
 for _op in ("max", "min", "sum"):
-    _reduce(_op, "fp32 with NaN", 1, torch.float32, ORDER if _op == "sum" else EXACT, _with_nan)
+    _reduce(_op, "fp32 with NaN", 1, torch.float32, ORDER if _op == "sum" else EXACT, _with_nan())
 
 
 @triton.jit
@@ -129,11 +93,8 @@ def sum_as_kernel(x_ptr, y_ptr, SIZE: tl.constexpr):
     tl.store(y_ptr + 2, tl.sum(x.to(tl.float32), 0, keep_dims=True).sum(0))
 
 
-@construct("sum of bf16 in float32", ORDER, x=normal(512, dtype=torch.bfloat16))
-def _sum_as(x: Tensor) -> Tensor:
-    y = torch.zeros(3, device=x.device)
-    sum_as_kernel[(1,)](x, y, 512)
-    return y
+_x = normal(512, dtype=torch.bfloat16)
+construct("sum of bf16 in float32", sum_as_kernel, lambda x: (x, out(3), 512), ORDER, x=_x)
 
 
 @triton.jit
@@ -165,15 +126,10 @@ def combine_kernel(x_ptr, y_ptr, ROWS: tl.constexpr, COLS: tl.constexpr):
     tl.store(y_ptr + 3 * ROWS + at, tl.reduce(x, 1, _larger))
 
 
-@construct(
-    "reduce with combining functions",
-    Closeness(2e-5, 2e-6, reason="order"),
-    x=normal(ROWS, COLS),
-)
-def _combine(x: Tensor) -> Tensor:
-    y = torch.zeros(4 * ROWS, device=x.device)
-    combine_kernel[(1,)](x, y, ROWS, COLS)
-    return y
+construct(
+    "reduce with combining functions", combine_kernel, lambda x: (x, out(4 * ROWS), ROWS, COLS),
+    Closeness(2e-5, 2e-6, reason="order"), x=normal(ROWS, COLS),
+)  # fmt: skip
 
 
 @triton.jit
@@ -187,12 +143,11 @@ def indices_kernel(x_ptr, v_ptr, i_ptr, ROWS: tl.constexpr, COLS: tl.constexpr):
     tl.store(i_ptr + ROWS + tl.arange(0, ROWS)[:, None], index)
 
 
-@construct("max and min with indices", EXACT, x=normal(ROWS, COLS, dtype=torch.bfloat16))
-def _indices(x: Tensor) -> dict[str, Tensor]:
-    values = torch.zeros(2 * ROWS, device=x.device)
-    indices = torch.zeros(2 * ROWS, dtype=torch.int32, device=x.device)
-    indices_kernel[(1,)](x, values, indices, ROWS, COLS)
-    return {"values": values, "indices": indices}
+construct(
+    "max and min with indices", indices_kernel,
+    lambda x: (x, out(2 * ROWS, name="values"), out(2 * ROWS, dtype=torch.int32, name="indices"), ROWS, COLS),
+    x=normal(ROWS, COLS, dtype=torch.bfloat16),
+)  # fmt: skip
 
 
 @triton.jit
@@ -201,14 +156,7 @@ def _affine(a1, b1, a2, b2):
 
 
 @triton.jit
-def scan_kernel(
-    x_ptr,
-    y_ptr,
-    AXIS: tl.constexpr,
-    REVERSE: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLS: tl.constexpr,
-):
+def scan_kernel(x_ptr, y_ptr, AXIS: tl.constexpr, REVERSE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr):
     at = tl.arange(0, ROWS)[:, None] * COLS + tl.arange(0, COLS)[None, :]
     x = tl.load(x_ptr + at)
     size: tl.constexpr = ROWS * COLS
@@ -219,32 +167,15 @@ def scan_kernel(
     tl.store(y_ptr + 3 * size + at, b)
 
 
-def _scan(name: str, axis: int, reverse: bool) -> None:
-    backwards = " backwards" if reverse else ""
-    closeness = EXACT if name.startswith("int") else Closeness(1e-4, 1e-5, reason="order")
-
-    @construct(
-        f"scans of {name} along axis {axis}{backwards}",
-        closeness,
-        x=lambda: _scan_input(TYPES[name]),
-    )
-    def run(x: Tensor) -> Tensor:
-        y = torch.zeros(
-            4 * ROWS * COLS,
-            dtype=torch.float32 if x.is_floating_point() else x.dtype,
-            device=x.device,
-        )
-        scan_kernel[(1,)](x, y, axis, reverse, ROWS, COLS)
-        return y
+def _scan(name: str, x: Tensor, closeness: Closeness, axis: int, reverse: bool) -> None:
+    title = f"scans of {name} along axis {axis}{' backwards' if reverse else ''}"
+    construct(
+        title, scan_kernel, lambda x: (x, out(4 * ROWS * COLS, dtype=x.dtype), axis, reverse, ROWS, COLS), closeness,
+        x=x,
+    )  # fmt: skip
 
 
-def _scan_input(dtype: torch.dtype) -> Tensor:
-    if not dtype.is_floating_point:
-        return integers(-5, 6, ROWS, COLS, dtype=dtype)
-    return (1 + normal(ROWS, COLS) / 8).to(dtype)
-
-
-for _name in ("fp32", "int32"):
-    for _axis in (0, 1):
-        for _reverse in (False, True):
-            _scan(_name, _axis, _reverse)
+for _axis in (0, 1):
+    for _reverse in (False, True):
+        _scan("fp32", 1 + normal(ROWS, COLS) / 8, Closeness(1e-4, 1e-5, reason="order"), _axis, _reverse)
+        _scan("int32", integers(-5, 6, ROWS, COLS), EXACT, _axis, _reverse)

@@ -11,18 +11,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .table import Closeness, construct, integers, normal
+from .table import Closeness, Construct, integers, normal, register
 
 ROUNDED_ONCE = Closeness(relative=2**-23, reason="a sum in float64, rounded to float32 once")
 M, N, K = 32, 16, 64
 GROUP = 32  # elements that share a scale
 E2M1 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])  # by its bits without the sign's
-FLOATS = {
-    "e4m3": torch.float8_e4m3fn,
-    "e5m2": torch.float8_e5m2,
-    "bf16": torch.bfloat16,
-    "fp16": torch.float16,
-}
+FLOATS = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 @triton.jit
@@ -109,15 +104,10 @@ def e8m0(*shape: int, seed: int, low: int = 120, high: int = 135) -> Tensor:
 
 
 def _register(
-    name: str,
-    formats: tuple[str, str],
-    *,
-    scales: tuple[Tensor | None, Tensor | None] | None = None,
-    k_packs: tuple[bool, bool] = (True, True),
-    sizes: tuple[int, int, int] = (M, N, K),
-    steps: int = 1,
+    name: str, formats: tuple[str, str], *, scales: tuple[Tensor | None, Tensor | None] | None = None,
+    k_packs: tuple[bool, bool] = (True, True), sizes: tuple[int, int, int] = (M, N, K), steps: int = 1,
     seen_as: Callable[[Tensor], Tensor] = lambda x: x,
-) -> None:
+) -> None:  # fmt: skip
     """Register a construct; `seen_as` converts the operands to what the kernel is given."""
     m, n, k = sizes
     if scales is None:
@@ -139,13 +129,14 @@ def _register(
     def definition(**inputs: Tensor) -> Tensor:
         return defined(**inputs, formats=formats, k_packs=k_packs)
 
-    @construct(f"dot_scaled {name}", ROUNDED_ONCE, definition, **inputs)
-    def run(a: Tensor, b: Tensor, c: Tensor, **scales: Tensor) -> Tensor:
+    def run(a: Tensor, b: Tensor, c: Tensor, **scales: Tensor) -> dict[str, Tensor]:
         y = torch.zeros_like(c)
         tensors = a, scales.get("a_scale"), b, scales.get("b_scale"), c, y
         shapes = *a.shape[1:], *b.shape[1:], m, n, k
         scaled_dot_kernel[(1,)](*tensors, steps, *formats, *k_packs, group, *shapes)
-        return y
+        return {"y": y}
+
+    register(Construct(f"dot_scaled {name}", inputs, run, ROUNDED_ONCE, definition))
 
 
 for _a in (*FLOATS, "e2m1"):
@@ -191,19 +182,15 @@ def _batches(a: Tensor, b: Tensor, a_scale: Tensor, b_scale: Tensor) -> Tensor:
     return torch.stack([defined(a, b, zeros, formats, *scales) for a, b, *scales in products])
 
 
-def _batched(a: Tensor, b: Tensor, a_scale: Tensor, b_scale: Tensor) -> Tensor:
+def _batched(a: Tensor, b: Tensor, a_scale: Tensor, b_scale: Tensor) -> dict[str, Tensor]:
     y = torch.zeros(4, 64, 64, device=a.device)
     batched_scaled_dot_kernel[(1,)](a, b, a_scale, b_scale, y, 4, 64)
-    return y
+    return {"y": y}
 
 
 if triton.__version__ >= "3.7":  # before it, scales had no batches
-    construct(
-        "dot_scaled of batches",
-        ROUNDED_ONCE,
-        _batches,
-        a=stored("e4m3", 4, 64, 64, seed=1),
-        b=stored("e5m2", 4, 64, 64, seed=2),
-        a_scale=e8m0(4, 64, 2, seed=3),
-        b_scale=e8m0(4, 64, 2, seed=4),
-    )(_batched)
+    _inputs = {
+        "a": stored("e4m3", 4, 64, 64, seed=1), "b": stored("e5m2", 4, 64, 64, seed=2),
+        "a_scale": e8m0(4, 64, 2, seed=3), "b_scale": e8m0(4, 64, 2, seed=4),
+    }  # fmt: skip
+    register(Construct("dot_scaled of batches", _inputs, _batched, ROUNDED_ONCE, _batches))

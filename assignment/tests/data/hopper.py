@@ -78,9 +78,9 @@ def compare(dtype, d, n_queries, n_keys, is_causal):
 
 
 MADE = (
-    *((forward, hopper.NARROW, 64), (forward, hopper.WIDE, 64), (forward, hopper.WIDE, 128)),
-    *((backward, hopper_backward.NARROW, 64), (backward, hopper_backward.WIDE, 128)),
-)
+    (forward, hopper.NARROW, 64), (forward, hopper.WIDE, 64), (forward, hopper.WIDE, 128),
+    (backward, hopper_backward.NARROW, 64), (backward, hopper_backward.WIDE, 128),
+)  # fmt: skip
 for DTYPE, (make, sizes, d), is_causal in itertools.product(("bf16", "fp16"), MADE, (False, True)):
     made = make(sizes, d, is_causal)
     assert "wgmma.mma_async" in made.asm["ptx"], "no products of four warps"

@@ -10,10 +10,10 @@ from triton.backends.driver import GPUDriver
 from triton.backends.nvidia.driver import CudaDriver, CudaUtils
 
 MODULES = [
-    *("torch.cuda", "torch.accelerator", "torch.cuda.memory", "torch.cuda.random", "torch.cuda.graphs"),
-    *("torch.cuda.streams", "torch.cuda.nvtx", "torch.cuda.profiler", "torch.cuda.nccl", "torch.cuda.tunable"),
-    *("torch.cuda.gds", "torch.cuda.green_contexts", "torch.cuda.amp", "torch.accelerator.memory"),
-]
+    "torch.cuda", "torch.accelerator", "torch.cuda.memory", "torch.cuda.random", "torch.cuda.graphs",
+    "torch.cuda.streams", "torch.cuda.nvtx", "torch.cuda.profiler", "torch.cuda.nccl", "torch.cuda.tunable",
+    "torch.cuda.gds", "torch.cuda.green_contexts", "torch.cuda.amp", "torch.accelerator.memory",
+]  # fmt: skip
 # of members that need arguments
 ARGUMENTS = {
     "device": (0,), "device_of": (torch.zeros(1),), "stream": (None,), "StreamContext": (None,),

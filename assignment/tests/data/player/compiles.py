@@ -10,7 +10,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from assignment.player.kernels import Kernels
+from assignment.player.kernel_builder import Kernels
 from assignment.recorder.kernels import Described
 
 ROOT = Path(__file__).parent / "submission"

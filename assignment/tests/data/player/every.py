@@ -14,7 +14,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 
 from assignment.compiling.targets import TARGETS
-from assignment.player.kernels import Kernels
+from assignment.player.kernel_builder import Kernels
 from assignment.player.source import Refused
 from assignment.recorder import device
 from assignment.recorder.kernels import Described, is_kernel

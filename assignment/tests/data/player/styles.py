@@ -16,7 +16,7 @@ import pytest
 import torch
 import triton
 
-from assignment.player.kernels import Kernels
+from assignment.player.kernel_builder import Kernels
 from assignment.player.source import Refused
 from assignment.recorder.kernels import Described
 

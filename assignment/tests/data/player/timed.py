@@ -17,9 +17,9 @@ from assignment.calling import sticky, timed  # noqa: E402
 from assignment.operators.flash_attention.workload import workload as attention  # noqa: E402
 from assignment.operators.rmsnorm.workload import workload as rmsnorm  # noqa: E402
 from assignment.operators.weighted_sum.workload import workload as weighted_sum  # noqa: E402
-from assignment.player import gpu  # noqa: E402
+from assignment.player import gpu_player  # noqa: E402
 from assignment.sandbox.stage import Stage  # noqa: E402
-from assignment.simulator.gpu import H100  # noqa: E402
+from assignment.simulator.properties import H100  # noqa: E402
 from assignment.submission import Submission, read  # noqa: E402
 from assignment.tests.specification import models, oracle  # noqa: E402
 from assignment.timing import contestants  # noqa: E402
@@ -69,7 +69,7 @@ class Here:
     is_connected = False
 
     def __init__(self, sources):
-        self.session = gpu.GpuSession()
+        self.session = gpu_player.GpuSession()
         self.session.answer({"kind": "load", "sources": sources}, [])
         self.is_connected, self.kinds = True, []
 
@@ -84,7 +84,7 @@ class Here:
 
 
 def patch():
-    gpu.DEVICE = "cpu"
+    gpu_player.DEVICE = "cpu"
     sticky.error = lambda: None
     timed.sleep_on_gpu = lambda _: None
     for name, stand_in in {

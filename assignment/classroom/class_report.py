@@ -1,0 +1,205 @@
+"""`report RESULTS`: a page on the class, and a page for each student behind it."""
+
+import argparse
+import re
+import shlex
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from assignment import text
+from assignment.classroom import COMMAND, decisions, evidence, grades, overview, pages, results, review, tables
+from assignment.classroom.handed_in import Handed
+from assignment.classroom.kept import KeptReport
+from assignment.commands.excerpts import excerpts
+from assignment.scoring import causes, score
+from assignment.scoring.entries import CheckEntry
+from assignment.submission import UnusableSubmission
+
+PAGE, STUDENTS = "report.html", "students"
+SLOWEST = 5  # grades that are named
+MAX_LOG = 200_000  # characters
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add this command to the command line."""
+    report = commands.add_parser("report", help="a page on the class, and one for each student")
+    report.set_defaults(run=run)
+    report.add_argument("results", type=Path, help="the folder that `grade --to` has made")
+    report.add_argument("--title", default="CS336 kernels", help="above the page")
+    report.add_argument("--price", type=float, metavar="P", help="of an hour of one grader")
+
+
+def run(options: argparse.Namespace, console: Console) -> int:
+    """Write the pages; returns the exit status."""
+    found = tables.read(options.results)
+    if not found.counted:
+        raise UnusableSubmission(f"{options.results}: no reports yet; run `{COMMAND} grade` first")
+    shown = of_class(found, options.title, options.price)
+    pages.write(options.results / PAGE, "report.html", **shown)
+    for handed, report in found.counted:
+        path = options.results / STUDENTS / f"{handed.name}.html"
+        pages.write(path, "student.html", **of_student(found, handed, report))
+    students = len(found.counted)
+    console.print(f"{options.results / PAGE} is the class's page, for {students} students")
+    return 0
+
+
+def of_class(found: tables.Class, title: str, price: float | None) -> dict[str, Any]:
+    """Return what the class's page shows."""
+    counted = {handed.name: report for handed, report in found.counted}
+    graded = {name: report for name, report in counted.items() if "failed" not in report}
+    findings = review.of_class(found)
+    took = {name: one["seconds"] for name, one in found.reports.items() if "seconds" in one}
+    seconds = overview.figures(took.values())
+    settled = {finding.decision: None for finding in findings if finding.decision}
+    return {
+        "title": f"{title}: the class",
+        "about": _about([*found.reports.values()]),
+        "pick": found.form.pick,
+        "rows": [_row(handed, report, found.form) for handed, report in found.counted],
+        "scores": overview.figures(grades.points(report) for report in graded.values()),
+        "most": max((report["gradable"] for report in graded.values()), default=0.0),
+        "waiting": [finding for finding in findings if finding.decision is None],
+        "settled": list(settled),
+        "void": decisions.void(found.made, found.reports),
+        "notes": _notes(graded),
+        "distribution": overview.distribution(graded),
+        "problems": overview.problems(graded),
+        "misconceptions": overview.misconceptions(graded),
+        "others": overview.others(graded),
+        "rates": overview.rates(graded),
+        "seconds": seconds,
+        "price": price,
+        "cost": None if price is None else price * seconds.get("sum", 0.0) / 3600,
+        "attempts": len(found.reports),
+        "slowest": sorted(took.items(), key=lambda pair: -pair[1])[:SLOWEST],
+        "machines": Counter(_machine(found.reports[name]) for name in took).most_common(),
+    }
+
+
+def _machine(report: KeptReport) -> str:
+    return text.line(f"{report['device']}, {report['sandbox']}")
+
+
+def _about(reports: list[KeptReport]) -> str:
+    """Return when, and with what, a class was graded."""
+    when = sorted(report["classroom"]["graded"] for report in reports)
+    commits = sorted({report["classroom"]["grader"] for report in reports} - {""})
+    days = sorted({when[0][:10], when[-1][:10]})
+    told = f"Graded {' to '.join(days)}"
+    return f"{told} with the grader of {', '.join(commits)}" if commits else told
+
+
+def _row(handed: Handed, report: KeptReport, form: tables.Form) -> dict[str, Any]:
+    return {
+        "name": handed.name,
+        "people": people(handed),
+        "score": report["score"],
+        "problems": {one["name"]: one["score"] for one in report["problems"] if one["gradable"]},
+        "late": grades.late_days(handed, form.due),
+        "state": grades.state(report),
+    }
+
+
+def people(handed: Handed) -> str:
+    """Return the names that the platform has of a student or a group, "" if none."""
+    return text.line(", ".join(one.name for one in handed.people if one.name))
+
+
+def _notes(reports: dict[str, KeptReport]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name, report in reports.items():
+        for note in report["notes_to_staff"]:
+            found.setdefault(note.partition(": ")[2] or note, []).append(name)
+    return found
+
+
+def of_student(found: tables.Class, handed: Handed, report: KeptReport) -> dict[str, Any]:
+    """Return what a student's page shows: nothing of the class, of the seed, or of the machine's paths."""
+    private, seen = _private(found, handed), set[evidence.Excerpt]()
+    report = _shown(report, private)
+    sha256 = decisions.sha256_of(found.reports[handed.name])
+    files = evidence.sources(found.folder, handed.name, sha256)
+    shown = [("", problem) for problem in report["problems"]]
+    shown += [("practice", problem) for problem in report["practice"]]
+    likely = _likely_causes(report)
+    entries = [check for problem in report["problems"] for check in problem["checks"]]
+    checks = [check for check in entries if check["cases"]]
+    return {
+        "title": people(handed) or handed.name,
+        "about": f"Submission {handed.name}, graded {report['classroom']['graded'][:10]}",
+        "report": {"import_error": "", **report},
+        "failed": report.get("failed", ""),
+        "late": grades.late_days(handed, found.form.due),
+        "passed": sum(check["status"] in score.KEEPS_POINTS for check in checks),
+        "graded": len(checks),
+        "decided": [hidden(one.told, private) for one in report.get("decided", {}).values()],
+        "causes": [{"says": says, "checks": names} for says, names in likely.items()],
+        "problems": [
+            {
+                **problem,
+                "practice": kind,
+                "checks": [
+                    {**check, "excerpts": excerpts(causes.lines(check), files, seen), "causes": _numbers(check, likely)}
+                    for check in problem["checks"]
+                ],
+            }
+            for kind, problem in shown
+        ],
+        "log": hidden(_log(found.folder / "logs" / f"{handed.name}.txt"), private),
+    }
+
+
+def _likely_causes(report: KeptReport) -> dict[str, list[str]]:
+    """Return each likely cause once, with the checks that it explains; those of one name are one."""
+    found: dict[str, list[str]] = {}
+    says: dict[str, str] = {}
+    for check in score.entries_of(report):
+        for one in causes.misconceptions(check):
+            names = found.setdefault(says.setdefault(one.name, str(one)), [])
+            names += [check["name"]] if check["name"] not in names else []
+    return found
+
+
+def _numbers(check: CheckEntry, likely: dict[str, list[str]]) -> list[int]:
+    return [i for i, names in enumerate(likely.values(), start=1) if check["name"] in names]
+
+
+def _private(found: tables.Class, handed: Handed) -> tuple[str, ...]:
+    """Return what a student's page must not hold."""
+    seed = str(results.known(found.folder).seed)
+    options = f" --seed {seed}"
+    path = handed.path.absolute()
+    places = {str(handed.path), str(path), str(path.parent), str(found.folder.absolute()), str(results.ROOT)}
+    inner = sorted((place for place in places if place.count("/") > 1), key=len, reverse=True)
+    return (*(f" {shlex.quote(place)}" for place in inner), options, f", seed {seed}", seed, *inner)
+
+
+def _shown(data: Any, private: tuple[str, ...]) -> Any:
+    """Return data with every text in it as `hidden` leaves it."""
+    match data:
+        case str():
+            return hidden(data, private)
+        case dict():
+            return {name: _shown(value, private) for name, value in data.items()}
+        case list() | tuple():
+            return [_shown(value, private) for value in data]
+    return data
+
+
+def hidden(said: str, private: tuple[str, ...]) -> str:
+    """Return a text without what is private, and without characters that move a cursor."""
+    for part in private:
+        said = re.sub(rf"{re.escape(part)}(?!\w)", "", said)
+    rows = said[:MAX_LOG].splitlines()
+    return "\n".join("".join(c if c.isprintable() else "�" for c in row) for row in rows)
+
+
+def _log(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,197 @@
+"""Plays programs on a GPU: the submission's kernels as Triton compiles them, on the graded inputs.
+
+Memory, races, costs and the origin of results are checked in the simulator, which has played the
+same program before.
+"""
+
+import gc
+import statistics
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import triton
+
+from assignment.calling import sticky, timed, whose
+from assignment.calling.requests import moved
+from assignment.protocol import program as programs
+from assignment.protocol.messages import Reply, Request
+from assignment.protocol.program import Launch, Program
+from assignment.protocol.wire import WHOLE_STORAGE_UP_TO
+from assignment.pytorch_private import Argument, Keywords, OpOverload
+from assignment.simulator import calls
+from assignment.simulator.costs import tensors_in
+
+from .kernel_builder import Kernels, Refused
+from .play import MAX_NOTE, InKernel, Turn, described, spoil
+from .prepared import Prepared
+from .storages import CannotFollow, Storages, laid_out
+
+DEVICE = "cuda"
+NEVER_S = 1e9
+# of a configuration of an autotuned kernel; the first, in which it is compiled, does not count
+TRIALS = 4
+Answer = tuple[Reply, list[torch.Tensor]]
+
+
+class GpuSession:
+    """One submission's programs, in order."""
+
+    def __init__(self) -> None:
+        self._player: GpuPlayer | None = None
+        self._function: Any = None  # what is timed
+
+    def answer(self, header: Request, tensors: list[torch.Tensor]) -> Answer:
+        """Answer a request: the sources of a submission, or a program with the inputs of its call.
+
+        A reply that "sticks" is this process's last; one that "fits" says whether the GPU had room
+        for the call.
+        """
+        if header["kind"] == "load":
+            self._player = GpuPlayer(header["sources"])
+            return {"status": "ok"}, []
+        assert self._player is not None
+        try:
+            reply, results = self._done(self._player, header, tensors)
+        except Exception as error:
+            reply, results = failed(error), []
+        if (error_ := sticky.error()) is not None:
+            return {**failed(InKernel(error_, "")), "sticks": True}, []
+        is_large = any(tensor.untyped_storage().nbytes() > WHOLE_STORAGE_UP_TO for tensor in tensors)
+        if is_large or header["kind"] == "sweep" or not reply.get("fits", True):
+            gc.collect()
+            torch.cuda.empty_cache()  # other processes have calls of that size too
+        return reply, results
+
+    def _done(self, player: "GpuPlayer", header: Request, tensors: list[torch.Tensor]) -> Answer:
+        if header["kind"] in timed.HANDLERS:
+            return timed.answer(self._function, header)
+        *inputs, data = tensors
+        program = programs.read(data)
+        if header["kind"] in ON_SLOTS:
+            return {"status": "ok", "groups": [], "bare": False, **ON_SLOTS[header["kind"]](self, player, program)}, []
+        groups = player.play(program, moved(inputs, DEVICE))
+        results = moved([tensor for group in groups for tensor in group], "cpu")
+        return {"status": "ok", "groups": [len(group) for group in groups], "bare": program.bare}, results
+
+    def _warm_up(self, player: "GpuPlayer", program: Program) -> Reply:
+        """Play a program on the first slot, so that its one-time allocations are made."""
+        torch.cuda.reset_peak_memory_stats()
+        player.play(program, timed.slots[0])
+        return {}
+
+    def _prepare(self, player: "GpuPlayer", program: Program) -> Reply:
+        """Play a program on the first slot, and make it the one that is timed.
+
+        "peak" is this process's peak memory in bytes since the warm-up, lasting allocations
+        included.
+        """
+        player.play(program, timed.slots[0])
+        self._function = Prepared(player, program)
+        return {"peak": torch.cuda.max_memory_allocated()}
+
+    def _tune(self, player: "GpuPlayer", program: Program) -> Reply:
+        """Play a program on the first slot; "tuned" times its launches with alternatives."""
+        turn = player.turn(program, timed.slots[0])
+        turn.tuned = []
+        with torch.no_grad():
+            turn.run()
+        return {"tuned": turn.tuned}
+
+
+# kinds of requests
+ON_SLOTS = {"warm up": GpuSession._warm_up, "prepare": GpuSession._prepare, "tune": GpuSession._tune}
+
+
+def failed(error: Exception) -> Reply:
+    """Return the reply to a program that could not be played to its end."""
+    cause: BaseException = error.error if isinstance(error, InKernel) else error
+    if isinstance(cause, torch.OutOfMemoryError):
+        return {"status": "failed", "message": str(cause)[:MAX_NOTE], "fits": False}
+    if isinstance(error, InKernel) and not whose.is_ours(cause):
+        return described(error)
+    if isinstance(error, CannotFollow | Refused):
+        return {"status": "failed", "message": str(error)[:MAX_NOTE]}
+    return {"status": "broken", "message": whose.told(cause)}
+
+
+class GpuPlayer:
+    """One session: the memory and the kernels of all calls so far."""
+
+    def __init__(self, sources: dict[str, str]) -> None:
+        self.sources = sources
+        self.kernels = Kernels(sources, triton.jit)
+        self.storages = Storages(DEVICE)
+        self.work: Any = _Unwatched()
+
+    def play(self, program: Program, tensors: list[torch.Tensor]) -> list[list[torch.Tensor]]:
+        """Return the results of a call on these tensors.
+
+        Raises InKernel, CannotFollow, Refused, torch.OutOfMemoryError.
+        """
+        turn = self.turn(program, tensors)
+        with torch.no_grad():
+            turn.run()
+            return [[turn.view(number) for number in group] for group in program.results]
+
+    def turn(self, program: Program, tensors: list[torch.Tensor]) -> "_TurnOnGpu":
+        """Return a play that has not begun."""
+        return _TurnOnGpu(self, program, tensors, calls.Call())  # type: ignore[arg-type]
+
+
+class _TurnOnGpu(Turn):
+    """One program being played on a GPU."""
+
+    # seconds of the launches that have alternatives, where they are timed
+    tuned: list[float] | None = None
+
+    def _launch(self, launch: Launch) -> None:
+        if self.tuned is None or not launch.is_tuned:
+            super()._launch(launch)
+            return
+        try:
+            times = [self._seconds(launch) for _ in range(TRIALS)]
+            self.tuned.append(statistics.median(times[1:]))
+        except InKernel as error:
+            if not isinstance(error.error, triton.runtime.errors.TritonError):
+                raise
+            self.tuned.append(NEVER_S)  # it does not fit this GPU
+
+    def _seconds(self, launch: Launch) -> float:
+        marks = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+        marks[0].record()
+        super()._launch(launch)
+        marks[1].record()
+        marks[1].synchronize()
+        return marks[0].elapsed_time(marks[1]) / 1e3
+
+    def _made(self, func: OpOverload, args: Sequence[Argument], kwargs: Keywords, views: list[int]) -> Argument:
+        """Return an operation's result, on the GPU and with the strides that were recorded."""
+        is_made_of_nothing = not tensors_in((args, kwargs))
+        if is_made_of_nothing and any(argument.name == "device" for argument in func._schema.arguments):
+            kwargs = {**kwargs, "device": DEVICE}
+        result = func(*args, **kwargs)  # theirs
+        view = self._program.views[views[0]] if len(views) == 1 and isinstance(result, torch.Tensor) else None
+        return laid_out(result, view) if view and view.storage not in self._player.storages else result
+
+    def _begin_fresh(self, tensors: list[torch.Tensor]) -> None:
+        for tensor in tensors:
+            spoil(tensor.untyped_storage())
+
+
+class _Unwatched:
+    """Work that tracks nothing."""
+
+    needs_kernels = True
+    input_labels: tuple[int, ...] = ()
+
+    def made(self, *_: Any) -> Any:
+        return SimpleNamespace()
+
+    def knows(self, *_: Any) -> bool:
+        return True
+
+    def forget(self, *_: Any) -> None: ...
+
+    computed = operation = accuse = doubt = took_part = forget
