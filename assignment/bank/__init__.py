@@ -4,7 +4,8 @@ operators/NAME/  the solution, planted bugs and what they edit, right variants, 
 cheats/          hostile submissions, by class
 run/             has them graded, and measures the grader: `python -m assignment.bank --help`
 bugs.py          gathers the planted bugs, corpus.py all submissions
-edits.py         how a planted bug is written
+edits.py         how a planted bug and a right style are written
+rules.txt        edits of the machinery that let cheats gain, accusations.txt those that mark right code down
 results.md       what came of them, written by `python -m assignment.bank grade`
 tricks.md        where the ways of cheating are known from
 """

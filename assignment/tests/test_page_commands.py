@@ -45,6 +45,8 @@ NOT_HERE = {  # the beginnings of commands, and why they are not run
     "python -m assignment.bank engines": f"{LONG}, or {GPU}",
     "python -m assignment.compiling.agreement": GPU,
     "python -m assignment.classroom leaderboard": "needs what a GPU has timed",
+    "python -m assignment.bank rules": LONG,
+    "python -m assignment.bank hostile_operations": f"{LONG}: test_operations.py",
     "python -m assignment.bank signals": f"{LONG}: test_faults.py",
     "python -m assignment.bank load": f"{LONG}: test_load.py",
     "python -m assignment.bank kills": f"{LONG}: test_faults.py",

@@ -1,5 +1,14 @@
 """Right weighted sums: the base in other styles."""
 
-from assignment.bank.operators.weighted_sum.styles import compiled, functions, kernels, launches, memory, tuners
+from assignment.bank.operators.weighted_sum.styles import (
+    compiled,
+    functions,
+    kernels,
+    launches,
+    memory,
+    sums,
+    tuners,
+    values,
+)
 
-BANKS = [tuners, launches, memory, functions, kernels, compiled]
+BANKS = [tuners, launches, values, memory, functions, kernels, sums, compiled]

@@ -100,21 +100,17 @@ def side_stream(x):
         above(
             """
 DEVICE = driver.active.get_active_torch_device()
-N_PROGRAMS = torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count
+N_MULTIPROCESSORS = torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count
 IS_HOPPER = torch.cuda.is_available() and torch.cuda.get_device_capability()[0] >= 9
 ZERO = torch.zeros((), device="cuda")
+WARPS = 8 if IS_HOPPER or N_MULTIPROCESSORS > 100 else 4
 _workspaces: dict[int, torch.Tensor] = {}
 
 
-def _workspace(d):
-    if d not in _workspaces:
-        _workspaces[d] = torch.empty((N_PROGRAMS, d), device=DEVICE)
-    return _workspaces[d]
-
-
-def _tile(d):
-    block = triton.next_power_of_2(d)
-    return {"BLOCK": block, "num_warps": min(max(block // 512, 4 if IS_HOPPER else 1), 32)}
+def _workspace(n_tiles, d):
+    if d not in _workspaces or len(_workspaces[d]) < n_tiles:
+        _workspaces[d] = torch.empty((max(n_tiles, N_MULTIPROCESSORS), d), device=DEVICE)
+    return _workspaces[d][:n_tiles]
 """
         ),
         ("torch.empty(n_rows, dtype=x.dtype, device=x.device)", 'torch.empty(n_rows, device="cuda", dtype=x.dtype)'),
@@ -123,26 +119,26 @@ def _tile(d):
             f"""\
     if y.numel():
         with torch.cuda.device(x.device), torch.cuda.stream(torch.cuda.Stream()):
-{textwrap.indent(FORWARD, "    ")}\
+{textwrap.indent(FORWARD.replace("=D_TILE_SIZE", "=D_TILE_SIZE, num_warps=WARPS"), "    ")}\
         torch.cuda.synchronize()
 """,
         ),
         ("grad_y.reshape(-1)", "grad_y.cuda().reshape(-1)"),
-        ("    n_tiles = triton.cdiv(n_rows, ROWS_TILE_SIZE)\n", "    n_programs = min(N_PROGRAMS, n_rows)\n"),
         (
-            "    grad_x = torch.empty((n_rows, d), dtype=x.dtype, device=x.device)\n" + NO_PARTIAL + BACKWARD,
-            """\
-    grad_x = torch.empty((n_rows, d), dtype=x.dtype, device=DEVICE)
+            "torch.empty((n_rows, d), dtype=x.dtype, device=x.device)",
+            "torch.empty((n_rows, d), dtype=x.dtype, device=DEVICE)",
+        ),
+        (
+            NO_PARTIAL + BACKWARD,
+            f"""\
     if not len(x_matrix):
         return grad_x.reshape(x.shape), ZERO.expand(d).to(weight.dtype).clone()
-    partial_grad_w = _workspace(d)[:n_programs]
-    _scale_kernel[(n_programs,)](
-        grad_y_rows, x_matrix, weight, grad_x, partial_grad_w,
-        *grad_y_rows.stride(), *x_matrix.stride(), *weight.stride(), n_rows, d, **_tile(d),
-    )
-    event = torch.cuda.Event(enable_timing=True)
-    event.record()
-    torch.cuda.current_stream().wait_event(event)
+    partial_grad_w = _workspace(n_tiles, d)
+    if n_rows > 0:
+{BACKWARD}\
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        torch.cuda.current_stream().wait_event(event)
 """,
         ),
         (
@@ -160,28 +156,6 @@ def _tile(d):
         assert grad_y.device.type == "cuda"
         assert grad_y.get_device() == 0
         x, weight = ctx.saved_tensors
-""",
-        ),
-        (
-            "def _backward_kernel",
-            """\
-@triton.jit
-def _scale_kernel(
-    grad_y_ptr, x_ptr, w_ptr, grad_x_ptr, partial_ptr,
-    stride_gyr, stride_xr, stride_xd, stride_wd,
-    n_rows, d,
-    BLOCK: tl.constexpr,
-):
-    cols = tl.arange(0, BLOCK).to(tl.int64)
-    inside = cols < d
-    w = tl.load(w_ptr + cols * stride_wd, mask=inside, other=0).to(tl.float32)
-    total = tl.zeros((BLOCK,), dtype=tl.float32)
-    for i in range(tl.program_id(0), n_rows, tl.num_programs(0)):
-        row = tl.cast(i, tl.int64)
-        grad_y = tl.load(grad_y_ptr + row * stride_gyr).to(tl.float32)
-        tl.store(grad_x_ptr + row * d + cols, grad_y * w, mask=inside)
-        total += grad_y * tl.load(x_ptr + row * stride_xr + cols * stride_xd, mask=inside, other=0).to(tl.float32)
-    tl.store(partial_ptr + tl.program_id(0).to(tl.int64) * d + cols, total, mask=inside)
 """,
         ),
     ),
