@@ -10,7 +10,6 @@ PROBLEMS = ("flash_backward_triton",)
 FILES = ("triton_backward.py",)
 
 P_AND_DS = "        p, grad_s = _p_and_ds(grad_o, q, k, v, lse, delta, queries, keys, n_keys, scale, IS_CAUSAL)\n"
-NOTHING_YET = "    delta, none = tl.zeros((Q_TILE,), tl.float32), tl.zeros((Q_TILE,), tl.float32)\n"
 TRANSPOSED_P = "        p = _transposed_p(q, k, lse, queries, keys, n_keys, scale, IS_CAUSAL)\n"
 
 STYLES = (
@@ -166,15 +165,19 @@ class _Launch:
         ),
         (
             "@triton.jit\ndef _grad_q_kernel(",
-            two_kernels.GRAD_Q.replace("grad_q_kernel", "delta_kernel")
-            .replace("scale, grad_q_ptr", "scale, new_delta_ptr")
-            .replace("    delta = _vector(delta_ptr + batch * delta_b, queries, delta_n, n_queries, 0.0)\n", "")
-            .replace("    grad_q = tl.zeros((Q_TILE, D_TILE), tl.float32)\n", NOTHING_YET)
-            .replace("lse, delta, queries", "lse, none, queries")
-            .replace("grad_q += tl.dot(grad_s.to(k.dtype), k)", "delta += tl.sum(grad_s, axis=1)")
-            .replace(
-                "    _store(grad_q_ptr + batch * n_queries * d, grad_q * scale, queries, n_queries, d, D_TILE)",
-                "    tl.store(delta_ptr + batch * delta_b + queries * delta_n, delta, mask=queries < n_queries)",
+            parts.changed(
+                two_kernels.GRAD_Q,
+                *lines("""
+                    grad_q_kernel → delta_kernel
+                    scale, grad_q_ptr → scale, new_delta_ptr
+                    ⏎    delta = _vector(delta_ptr + batch * delta_b, queries, delta_n, n_queries, 0.0) →
+                    grad_q = tl.zeros((Q_TILE, D_TILE), tl.float32) →
+                        delta, none = tl.zeros((Q_TILE,), tl.float32), tl.zeros((Q_TILE,), tl.float32)
+                    lse, delta, queries → lse, none, queries
+                    grad_q += tl.dot(grad_s.to(k.dtype), k) → delta += tl.sum(grad_s, axis=1)
+                    _store(grad_q_ptr + batch * n_queries * d, grad_q * scale, queries, n_queries, d, D_TILE) →
+                        tl.store(delta_ptr + batch * delta_b + queries * delta_n, delta, mask=queries < n_queries)
+                """),
             )
             + "@triton.jit\ndef _grad_q_kernel(",
         ),
@@ -210,18 +213,31 @@ class _Launch:
         *two_kernels.EDITS,
         (
             two_kernels.GRAD_KV,
-            two_kernels.GRAD_KV.replace("_grad_kv_kernel", "_grad_k_kernel")
-            .replace(P_AND_DS, TRANSPOSED_P + "        grad_s = p * (tl.dot(v, grad_o.T) - delta[None, :])\n")
-            .replace("        grad_v += tl.dot(tl.trans(p).to(grad_o.dtype), grad_o)\n", "")
-            .replace("tl.trans(grad_s)", "grad_s")
-            .replace("    _store(grad_v_ptr + batch * n_keys * d, grad_v, keys, n_keys, d, D_TILE)\n", "\n\n")
-            + two_kernels.GRAD_KV.replace("_grad_kv_kernel", "_grad_v_kernel")
-            .replace(P_AND_DS, TRANSPOSED_P)
-            .replace("        delta = _vector(delta_ptr + batch * delta_b, queries, delta_n, n_queries, 0.0)\n", "")
-            .replace("        grad_k += tl.dot(tl.trans(grad_s).to(q.dtype), q)\n", "")
-            .replace("    v = _load(v_ptr + batch * v_b, keys, v_n, v_d, n_keys, d, D_TILE)\n", "")
-            .replace("tl.trans(p)", "p")
-            .replace("    _store(grad_k_ptr + batch * n_keys * d, grad_k * scale, keys, n_keys, d, D_TILE)\n", ""),
+            parts.changed(
+                two_kernels.GRAD_KV,
+                (P_AND_DS, TRANSPOSED_P + "        grad_s = p * (tl.dot(v, grad_o.T) - delta[None, :])\n"),
+                *lines("""
+                    _grad_kv_kernel → _grad_k_kernel
+                    ⏎        grad_v += tl.dot(tl.trans(p).to(grad_o.dtype), grad_o) →
+                    ⏎    grad_v = tl.zeros((K_TILE, D_TILE), tl.float32) →
+                    tl.trans(grad_s) → grad_s
+                    ⏎    _store(grad_v_ptr + batch * n_keys * d, grad_v, keys, n_keys, d, D_TILE) →
+                """),
+            )
+            + "\n"
+            + parts.changed(
+                two_kernels.GRAD_KV,
+                (P_AND_DS, TRANSPOSED_P),
+                *lines("""
+                    _grad_kv_kernel → _grad_v_kernel
+                    ⏎        delta = _vector(delta_ptr + batch * delta_b, queries, delta_n, n_queries, 0.0) →
+                    ⏎        grad_k += tl.dot(tl.trans(grad_s).to(q.dtype), q) →
+                    ⏎    grad_k = tl.zeros((K_TILE, D_TILE), tl.float32) →
+                    ⏎    v = _load(v_ptr + batch * v_b, keys, v_n, v_d, n_keys, d, D_TILE) →
+                    tl.trans(p) → p
+                    ⏎    _store(grad_k_ptr + batch * n_keys * d, grad_k * scale, keys, n_keys, d, D_TILE) →
+                """),
+            ),
         ),
         (
             "@triton.jit\ndef _load(",

@@ -8,11 +8,16 @@ PROBLEMS = ("flash_forward_triton", "flash_backward_triton")
 FILES = ("triton_forward.py", "triton_backward.py", "flash_attention.py")
 
 TRANSPOSED = (
-    two_kernels.HELPERS.replace("q, tl.trans(k)", "k, q")
-    .replace("(keys < n_keys)[None, :]", "(keys < n_keys)[:, None]")
-    .replace("keys[None, :] <= queries[:, None]", "keys[:, None] <= queries[None, :]")
-    .replace("lse[:, None]", "lse[None, :]")
-    .replace("grad_o, tl.trans(v)) - delta[:, None]", "v, grad_o) - delta[None, :]")
+    parts.changed(
+        two_kernels.HELPERS,
+        *lines("""
+            q, tl.trans(k) → k, q
+            (keys < n_keys)[None, :] → (keys < n_keys)[:, None]
+            keys[None, :] <= queries[:, None] → keys[:, None] <= queries[None, :]
+            lse[:, None] → lse[None, :]
+            grad_o, tl.trans(v)) - delta[:, None] → v, grad_o) - delta[None, :]
+        """),
+    )
     + """\
 @triton.jit
 def _load_t(ptr, rows, stride_n, stride_d, n_rows, d, D_TILE: tl.constexpr):
@@ -150,15 +155,25 @@ def flash_forward_triton(""",
         (
             parts.B_KERNELS,
             TRANSPOSED
-            + two_kernels.GRAD_Q.replace("q = _load(", "q = _load_t(")
-            .replace("grad_o = _load(", "grad_o = _load_t(")
-            .replace("grad_q = tl.zeros((Q_TILE, D_TILE)", "grad_q = tl.zeros((D_TILE, Q_TILE)")
-            .replace("grad_q += tl.dot(grad_s.to(k.dtype), k)", "grad_q = tl.dot(k.T, grad_s.to(k.dtype), acc=grad_q)")
-            .replace("_store(grad_q_ptr", "_store_t(grad_q_ptr")
-            + two_kernels.GRAD_KV.replace("q = _load(", "q = _load_t(")
-            .replace("grad_o = _load(", "grad_o = _load_t(")
-            .replace("tl.trans(p).to(grad_o.dtype), grad_o", "p.to(grad_o.dtype), tl.trans(grad_o)")
-            .replace("tl.trans(grad_s).to(q.dtype), q", "grad_s.to(q.dtype), tl.trans(q)"),
+            + parts.changed(
+                two_kernels.GRAD_Q,
+                *lines("""
+                    q = _load( → q = _load_t(
+                    grad_o = _load( → grad_o = _load_t(
+                    grad_q = tl.zeros((Q_TILE, D_TILE) → grad_q = tl.zeros((D_TILE, Q_TILE)
+                    grad_q += tl.dot(grad_s.to(k.dtype), k) → grad_q = tl.dot(k.T, grad_s.to(k.dtype), acc=grad_q)
+                    _store(grad_q_ptr → _store_t(grad_q_ptr
+                """),
+            )
+            + parts.changed(
+                two_kernels.GRAD_KV,
+                *lines("""
+                    q = _load( → q = _load_t(
+                    grad_o = _load( → grad_o = _load_t(
+                    tl.trans(p).to(grad_o.dtype), grad_o → p.to(grad_o.dtype), tl.trans(grad_o)
+                    tl.trans(grad_s).to(q.dtype), q → grad_s.to(q.dtype), tl.trans(q)
+                """),
+            ),
         ),
         *lines("""
             delta = torch.empty((n_batches, n_queries), dtype=torch.float32, device=q.device) →

@@ -12,8 +12,8 @@ BASE = Path(__file__).parents[1] / "base"
 def lines(text: str) -> list[tuple[str, str]]:
     """Return edits written as "old → new", one a line, which indented lines go on; ⏎ ends a line in them."""
     rows = re.sub(r"\n +", " ", textwrap.dedent(text).strip()).splitlines()
-    pairs = (row.replace(LINE_END, "\n").split(ARROW) for row in rows)
-    return [(old, new) for old, new in pairs]
+    pairs = (f"{row} ".replace(LINE_END, "\n").split(ARROW) for row in rows)
+    return [(old, new.removesuffix(" ")) for old, new in pairs]
 
 
 def cut(file: str, first: str, last: str) -> str:

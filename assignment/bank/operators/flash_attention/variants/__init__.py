@@ -1,4 +1,4 @@
-"""Right attention in other styles than the solution's."""
+"""What right attention pays for its style; the styles are in styles/."""
 
 PAYS = {  # right, and dearer than it must be: the checks of cost that it loses
     "attention_whole_heads": ("test_flash_forward.py::test_triton_traffic",),  # copies its inputs
