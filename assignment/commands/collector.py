@@ -41,7 +41,9 @@ class Judge(GraderProblems):
         self._cases: dict[str, list[case.Case]] = defaultdict(list)
         self._heard: Counter[str] = Counter()  # verdicts, by problem
         self._to_do: dict[str, list[CheckEntry]] = defaultdict(list)
-        self._passed: dict[str, list[CheckEntry]] = defaultdict(list)  # where they are but counted
+        self._passed: dict[str, list[CheckEntry]] = defaultdict(
+            list
+        )  # on a narrow terminal, where they are only counted
         self._is_narrow = console.is_terminal and console.width < NARROW
         self._progress = Progress(
             TextColumn("  grading"),

@@ -45,7 +45,7 @@ def listed(names: list[str]) -> str:
 
 
 class Quiet(Judge):
-    """Keeps its verdict to itself."""
+    """Prints no verdicts."""
 
     def hear(self, entry: CheckEntry) -> None:
         """Do nothing: the case is told at length afterwards."""

@@ -17,7 +17,7 @@ ON_GPU = ("gpu", "cuda")  # roles
 OPEN_FILES = dict.fromkeys(ON_GPU, 4096)  # 256 in others
 # processes and threads of one user beyond those that there are; the kernel does not count root's
 TASKS = 512
-CPU_TIME_S = 3600  # a last resort, were the grader gone and the process not
+CPU_TIME_S = 3600  # so that a process whose grader is gone ends at last
 SELF = ("/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/sys/devices/system")
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 # with a read-only /proc CUDA does not start: error 304

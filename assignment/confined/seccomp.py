@@ -24,8 +24,9 @@ init_module 175 105, finit_module 313 273, delete_module 176 106, kexec_load 246
 reboot 169 142, swapon 167 224, swapoff 168 225, sethostname 170 161, setdomainname 171 162, syslog 103 116,
 settimeofday 164 170, clock_settime 227 112, clock_adjtime 305 266, adjtimex 159 171, vhangup 153 58
 """
-LASTING = "shmget 29 194, semget 64 190, msgget 68 186, mq_open 240 180"  # would stay
-# Landlock knows contents, not metadata: without these a submission could make its owner's files unreadable.
+LASTING = "shmget 29 194, semget 64 190, msgget 68 186, mq_open 240 180"  # what these make outlives the process
+# Landlock guards the contents of files, not their modes and owners: by these calls a submission could make its owner's
+# files unreadable.
 METADATA = """
 chmod 90 -, fchmod 91 52, fchmodat 268 53, chown 92 -, lchown 94 -, fchown 93 55, fchownat 260 54, setxattr 188 5,
 lsetxattr 189 6, fsetxattr 190 7, removexattr 197 14, lremovexattr 198 15, fremovexattr 199 16, truncate 76 45,

@@ -146,7 +146,7 @@ class Supervisor:
         if self._child and self._status is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._child, signal.SIGKILL)
-        if not end(self._living, self._reap):  # the process namespace, if any, ends them with us
+        if not end(self._living, self._reap):  # where there is a process namespace, the kernel ends them when we end
             os._exit(1)
 
     def _living(self) -> list[int]:
@@ -210,7 +210,7 @@ def descendants(of: int | None = None, at_most: int = MAX_FOUND) -> list[int]:
     """
     found: list[int] = []
     waiting = [of or os.getpid()]
-    while waiting and len(found) <= at_most:  # of a fork bomb there are ever more
+    while waiting and len(found) <= at_most:  # a fork bomb starts more while we look
         children = children_of(waiting.pop())
         found += children
         waiting += children

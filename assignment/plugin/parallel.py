@@ -215,7 +215,7 @@ def run_task(task: Task) -> list[Reports]:
     items = [_sessions[-1].items[i] for i in task]
     if is_judged(items[0]):
         return [judge(task[0], items[0])]
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # of which what a test starts takes it over
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # what a test starts inherits this
     try:
         return [reports_of(*each, whole_protocol) for each in zip(items, [*items[1:], None], strict=True)]
     finally:

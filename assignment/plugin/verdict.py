@@ -68,7 +68,7 @@ def causes(item: pytest.Item, wrong: compare.Mismatch | None, run: Run | None) -
     """Return what a wrong result may come from, of the first few that a check has; None without a look at it."""
     if wrong is None or not wrong.expected or run is None:
         return None
-    from assignment import diagnosis  # whatever is wrong with it costs no grade
+    from assignment import diagnosis  # a failure in it must cost no grade
 
     search = item.config.stash.setdefault(SEARCH, diagnosis.Search())
     check = check_name(item)

@@ -166,7 +166,7 @@ class Undefined:
         self.met: dict[Met, Use] = {}
         self._tried: dict[Met, int] = {}
         self._trial: tuple[Collection[Met], str] | None = None
-        self._given: list[np.ndarray] = []  # in this trial
+        self._given: list[np.ndarray] = []  # the values that this trial has put in their place
 
     def begin(self) -> None:
         """Start the next program."""

@@ -55,7 +55,7 @@ def examined(program: Program, function: str) -> Found:
                 called = program.operations[operation].removeprefix("aten::").partition(".")[0]
                 operands = [of[view] for view in views_in([args, kwargs])]
                 read = given.intersection(operands)
-                launched -= {of[view] for view in made}  # what it was before is no more
+                launched -= {of[view] for view in made}  # these storages hold new values
                 if called in MAKING:
                     continue
                 if called in MOVING or (called in SCALING and len(operands) == 1):
