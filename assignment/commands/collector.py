@@ -43,7 +43,7 @@ class Judge(GraderProblems):
         self._to_do: dict[str, list[CheckEntry]] = defaultdict(list)
         self._passed: dict[str, list[CheckEntry]] = defaultdict(
             list
-        )  # on a narrow terminal, where they are only counted
+        )  # counted only, on a narrow terminal
         self._is_narrow = console.is_terminal and console.width < NARROW
         self._progress = Progress(
             TextColumn("  grading"),
