@@ -41,9 +41,7 @@ class Judge(GraderProblems):
         self._cases: dict[str, list[case.Case]] = defaultdict(list)
         self._heard: Counter[str] = Counter()  # verdicts, by problem
         self._to_do: dict[str, list[CheckEntry]] = defaultdict(list)
-        self._passed: dict[str, list[CheckEntry]] = defaultdict(
-            list
-        )  # counted only, on a narrow terminal
+        self._passed: dict[str, list[CheckEntry]] = defaultdict(list)  # counted only, on a narrow terminal
         self._is_narrow = console.is_terminal and console.width < NARROW
         self._progress = Progress(
             TextColumn("  grading"),
