@@ -11,13 +11,14 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, NoReturn
 
 from assignment.classroom import scratch
 from assignment.classroom.handed_in import Handed
 from assignment.classroom.kept import GraderAnswer
+from assignment.classroom.results import ClassSettings
 from assignment.sandbox.stage import remove
 from assignment.submission import Submission
 
@@ -46,10 +47,10 @@ class Job:
 
 
 class Grader:
-    """A process that grades one submission after the other: see worker.py."""
+    """A process that grades one submission after the other: see grading_process.py."""
 
-    def __init__(self, arguments: list[str]) -> None:
-        self._arguments = arguments
+    def __init__(self, settings: ClassSettings) -> None:
+        self._settings = settings
         self._process: subprocess.Popen[bytes] | None = None
         self._folder: scratch.Folder | None = None  # of its temporary files: who is killed cannot remove them
         self._kept = self._errors = b""  # an answer that has begun; the end of what was said to stderr
@@ -59,13 +60,7 @@ class Grader:
         process = self._process or self._start()
         files = {name: content.decode() for name, content in job.submission.files.items()}
         asked = {"name": str(job.handed.path.absolute()), "files": files, "limit_s": limit_s}
-        line = json.dumps(asked).encode() + b"\n"
-        try:
-            assert process.stdin is not None
-            process.stdin.write(line)
-            process.stdin.flush()
-        except OSError:
-            self._lose("the grader was gone")
+        self._tell(process, json.dumps(asked))
         return self._answer(process, limit_s, GRACE_S)
 
     def start(self) -> None:
@@ -74,7 +69,7 @@ class Grader:
             self._start()
 
     def _start(self) -> "subprocess.Popen[bytes]":
-        command = [sys.executable, "-m", "assignment.classroom.grading_process", *self._arguments]
+        command = [sys.executable, "-m", "assignment.classroom.grading_process"]
         self._kept = self._errors = b""
         self._folder = scratch.new(FOLDER)
         process = subprocess.Popen(
@@ -87,8 +82,17 @@ class Grader:
             start_new_session=True,  # Ctrl-C is for the process that reports
         )
         self._process = process
+        self._tell(process, json.dumps(asdict(self._settings)))
         self._answer(process, START_S)
         return process
+
+    def _tell(self, process: "subprocess.Popen[bytes]", line: str) -> None:
+        try:
+            assert process.stdin is not None
+            process.stdin.write(line.encode() + b"\n")
+            process.stdin.flush()
+        except OSError:
+            self._lose("the grader was gone")
 
     def _answer(self, process: "subprocess.Popen[bytes]", limit_s: float, grace_s: float = 0.0) -> GraderAnswer:
         """Return the next line, as data; raises Lost."""
@@ -183,10 +187,10 @@ Answer = GraderAnswer | Exception
 
 def grade_all(
     jobs: list[Job],
-    arguments: list[str],
+    settings: ClassSettings,
     processes: int,
     limit_s: float = LIMIT_S,
-    new: Callable[[list[str]], Grader] = Grader,
+    new: Callable[[ClassSettings], Grader] = Grader,
 ) -> Iterator[tuple[Job, Answer]]:
     """Yield each job with its answer, or with what kept it from one.
 
@@ -197,7 +201,7 @@ def grade_all(
     for job in jobs:
         waiting.put(job)
     stopped = threading.Event()
-    graders = [new(arguments) for _ in range(min(processes, len(jobs)))]
+    graders = [new(settings) for _ in range(min(processes, len(jobs)))]
 
     def serve(grader: Grader) -> None:
         with suppress(queue.Empty):

@@ -19,6 +19,7 @@ from typing import Any
 from assignment.classroom import COMMAND
 from assignment.classroom.batch import MEMORY_OF_A_JOB, ROOT, Answer, Grader, Job, Lost, lost_once_more
 from assignment.classroom.handed_in import Handed
+from assignment.classroom.results import ClassSettings
 from assignment.sandbox import rungs
 from assignment.submission import Submission, UnusableSubmission
 
@@ -105,16 +106,16 @@ def room(needs: Needs) -> tuple[int, int]:
 
 # On a node. A task comes to a process that has run others before it, whose grader is loaded.
 
-_graders: dict[tuple[str, ...], Grader] = {}
+_graders: dict[ClassSettings, Grader] = {}
 
 
 def graded(
-    path: str, files: dict[str, bytes], arguments: list[str], limit_s: float, device: str, new: type[Grader]
+    path: str, files: dict[str, bytes], settings: ClassSettings, limit_s: float, device: str, new: type[Grader]
 ) -> Answer | NoGrader:
     """Return the report and the log of a submission; what kept it from one; or why no grader starts on this node."""
-    grader = _graders.setdefault(tuple(arguments), new(arguments))
+    grader = _graders.setdefault(settings, new(settings))
     try:
-        _check_sandbox(arguments, device)
+        _check_sandbox(settings.sandbox, device)
         grader.start()
     except (Lost, OSError, rungs.Unavailable) as error:
         return NoGrader(_node(), f"{platform.node()}: {error}")
@@ -124,12 +125,11 @@ def graded(
         return error
 
 
-def _check_sandbox(arguments: list[str], device: str) -> None:
+def _check_sandbox(asked: str, device: str) -> None:
     """Raise Unavailable where only the rung without protection works, and nobody has asked for it.
 
     It leaves a submission the network, and so the cluster.
     """
-    asked = arguments[arguments.index("--sandbox") + 1] if "--sandbox" in arguments else rungs.AUTO
     rung = rungs.choose(asked, device)
     if asked == rungs.AUTO and rung in rungs.UNSAFE:
         raise rungs.Unavailable(rungs.announcement(rung, device).strip())
@@ -147,12 +147,12 @@ def _node() -> str:
 class Tasks:
     """The submissions that are with the cluster."""
 
-    def __init__(self, arguments: list[str], needs: Needs, limit_s: float, tell: Tell, new: type[Grader]) -> None:
+    def __init__(self, settings: ClassSettings, needs: Needs, limit_s: float, tell: Tell, new: type[Grader]) -> None:
         import ray
 
         self._task = ray.remote(graded)
         self._needs = {"max_retries": 0, **needs.options()}
-        self._rest = (arguments, limit_s, "cuda" if needs.gpus else "cpu", new)
+        self._rest = (settings, limit_s, "cuda" if needs.gpus else "cpu", new)
         self._done: queue.SimpleQueue[tuple[Job, Any]] = queue.SimpleQueue()
         self._tell = tell
         self._nodes_lost: Counter[int] = Counter()  # by job
@@ -204,10 +204,10 @@ class Tasks:
 
 
 def grade_all(
-    jobs: list[Job], arguments: list[str], needs: Needs, limit_s: float, tell: Tell, new: type[Grader] = Grader
+    jobs: list[Job], settings: ClassSettings, needs: Needs, limit_s: float, tell: Tell, new: type[Grader] = Grader
 ) -> Iterator[tuple[Job, Answer]]:
     """Yield each job with its answer, or with what kept it from one, as batch.grade_all does."""
-    tasks = Tasks(arguments, needs, limit_s, tell, new)
+    tasks = Tasks(settings, needs, limit_s, tell, new)
     for job in jobs:
         tasks.submit(job)
 

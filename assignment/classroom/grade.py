@@ -150,7 +150,7 @@ def _grade(
     columns = (TextColumn("  grading"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("", total=len(jobs))
-        for job, answer in _answers(jobs, kept.settings.arguments, options, console):
+        for job, answer in _answers(jobs, kept.settings, options, console):
             progress.advance(task)
             if isinstance(answer, Exception):
                 why = text.clean(f"{type(answer).__name__}: {answer}")
@@ -164,11 +164,11 @@ def _grade(
 
 
 def _answers(
-    jobs: list[Job], arguments: list[str], options: argparse.Namespace, console: Console
+    jobs: list[Job], settings: results.ClassSettings, options: argparse.Namespace, console: Console
 ) -> Iterator[tuple[Job, batch.Answer]]:
     """Yield each job with its answer as it comes, from this machine or from a cluster."""
     if options.ray is None or not jobs:
-        yield from batch.grade_all(jobs, arguments, batch.at_once(options.jobs), options.limit)
+        yield from batch.grade_all(jobs, settings, batch.at_once(options.jobs), options.limit)
         return
 
     def tell(line: str) -> None:
@@ -180,7 +180,7 @@ def _answers(
         if not at_once:
             tell(f"no node has room for a grade yet ({needs}); waiting for one")
         console.print(f"Ray: {nodes} nodes, {at_once} submissions at once")
-        yield from cluster.grade_all(jobs, arguments, needs, options.limit, tell)
+        yield from cluster.grade_all(jobs, settings, needs, options.limit, tell)
 
 
 def _line(handed: Handed, report: KeptReport) -> str:

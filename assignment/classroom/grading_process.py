@@ -1,10 +1,10 @@
 """A process that grades one submission after the other: checks are collected once, and its workers stay warm.
 
-`python -m assignment.classroom.grading_process OPTIONS` reads a job a line from stdin, as JSON, and writes a line for
-each: the report that `grade.py --json` would write, and what it would print. What a submission prints reaches neither.
+`python -m assignment.classroom.grading_process` reads the class's settings and then a job a line from stdin, as JSON,
+and writes a line for each job: the report that `grade.py --json` would write, and what it would print. What a
+submission prints reaches neither.
 """
 
-import argparse
 import io
 import json
 import os
@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
 
@@ -23,8 +24,10 @@ import pytest
 from assignment import plugin
 from assignment.classroom import batch, cpu, memory
 from assignment.classroom.kept import GraderAnswer, KeptReport
-from assignment.commands import cli, report, run
+from assignment.classroom.results import ClassSettings
+from assignment.commands import report, run
 from assignment.commands.collector import GraderProblems, Judge
+from assignment.commands.settings import Settings
 from assignment.judge.pool import Pool
 from assignment.pytest_private import runtestprotocol
 from assignment.scoring import checks, practice
@@ -36,9 +39,9 @@ COLUMNS = 100  # of a log
 class Serve(GraderProblems):
     """A pytest plugin that runs the collected checks on the submissions that it is given."""
 
-    def __init__(self, options: argparse.Namespace, selected: list[checks.Check], pool: Pool, out: TextIO) -> None:
+    def __init__(self, settings: Settings, selected: list[checks.Check], pool: Pool, out: TextIO) -> None:
         super().__init__()
-        self._options, self._selected, self._pool, self._out = options, selected, pool, out
+        self._settings, self._selected, self._pool, self._out = settings, selected, pool, out
         self._spent_s = 0.0
 
     @pytest.hookimpl(tryfirst=True)
@@ -58,21 +61,21 @@ class Serve(GraderProblems):
     def _graded(self, name: Path, submission: Submission, items: Sequence[pytest.Item]) -> GraderAnswer:
         """Return the report on a submission, and what is printed of it."""
         start = time.monotonic()
-        options = argparse.Namespace(**{**vars(self._options), "path": name})
+        settings = replace(self._settings, path=name)
         self._pool.replace(submission, self._pool.seed)
         plugin.forget_hints(items[0].config)
-        selected = practice.checks_to_grade(self._selected, submission, options.only, options.practice)
+        selected = practice.checks_to_grade(self._selected, submission, settings.only, settings.practice)
         log = io.StringIO()
         console = report.Screen(file=log, width=COLUMNS, highlight=False, soft_wrap=True)
-        run.introduce(options, self._pool, console)
-        judge = Judge(selected, console, run.command_for(options, self._pool.seed))
+        run.introduce(settings, self._pool, console)
+        judge = Judge(selected, console, settings.command(self._pool.seed))
         wanted = {check.name for check in selected}
         chosen = [item for item in items if plugin.check_name(item) in wanted]
         judge.expect(chosen)
         n_judged = self._judge(judge, chosen)
         judge.pytest_unconfigure()
-        data, _ = run.reported(options, options.only, judge, self._pool, start)
-        run.show(options, data, self._pool, console)
+        data, _ = run.reported(settings, settings.only, judge, self._pool, start)
+        run.show(settings, data, self._pool, console)
         before, self._spent_s = self._spent_s, cpu.tree_s(os.getpid())
         cpu_s = round(self._spent_s - before, 1)  # the first one's with what loads for all
         told: KeptReport = {**data, "cpu_s": cpu_s}
@@ -117,23 +120,23 @@ def _interrupt(number: int, frame: object) -> None:
     raise KeyboardInterrupt
 
 
-def main(arguments: list[str]) -> int:
+def main() -> int:
     """Grade what stdin says; returns an exit status."""
     import torch
 
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")  # what others print goes to stderr
     os.dup2(2, 1)
     torch.set_num_threads(1)
-    options = cli.parse_arguments([*arguments, "--json", "report.json"])
-    declared = checks.select(checks.declared(), options.only) if options.only else checks.declared()
-    options.jobs = 1
+    told = json.loads(sys.stdin.readline())
+    settings = ClassSettings(**{**told, "only": tuple(told["only"])}).of_a_grade
+    declared = checks.select(checks.declared(), settings.only) if settings.only else checks.declared()
     signal.signal(signal.SIGTERM, _interrupt)
     end_with_parent()
-    pool = run.new_pool(options, Submission({f"{PACKAGE}/__init__.py": b""}))
+    pool = run.new_pool(settings, Submission({f"{PACKAGE}/__init__.py": b""}))
     try:
         memory.install(memory.RunMemory())
-        selected = run.runnable(options, declared, pool)
-        serve = Serve(options, selected, pool, out)
+        selected = run.runnable(settings, declared, pool)
+        serve = Serve(settings, selected, pool, out)
         status = run.run_pytest(selected, serve, pool)
     finally:
         pool.close()
@@ -144,4 +147,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+    raise SystemExit(main())

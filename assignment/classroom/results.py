@@ -22,6 +22,7 @@ from assignment.classroom import COMMAND
 from assignment.classroom.handed_in import Handed, Person
 from assignment.classroom.kept import GradingEntry, HandedEntry, KeptReport
 from assignment.commands.files import replace
+from assignment.commands.settings import DEVICES, SANDBOXES, Settings
 from assignment.digest import grader_digest
 from assignment.judge import seeds
 from assignment.submission import Submission, UnusableSubmission, pack
@@ -41,10 +42,16 @@ class ClassSettings:
     only: tuple[str, ...] = ()
 
     @property
-    def arguments(self) -> list[str]:
-        """The options of a grade."""
-        only = ["--only", *self.only] if self.only else []
-        return ["--seed", str(self.seed), "--device", self.device, "--sandbox", self.sandbox, *only]
+    def options(self) -> str:
+        """What is chosen of them, as it is given to `grade`."""
+        only = f" --only {' '.join(self.only)}" if self.only else ""
+        return f"--device {self.device} --sandbox {self.sandbox}{only}"
+
+    @property
+    def of_a_grade(self) -> Settings:
+        """What grade.py is asked for: a report for others, by one process."""
+        to = Path("report.json")
+        return Settings(seed=self.seed, device=self.device, sandbox=self.sandbox, only=self.only, jobs=1, json=to)
 
     def text(self) -> str:
         """Return the settings as TOML."""
@@ -61,7 +68,9 @@ def known(folder: Path) -> ClassSettings:
     path = folder / SETTINGS
     try:
         kept = tomllib.loads(path.read_text(encoding="utf-8"))
-        return ClassSettings(int(kept["seed"]), str(kept["device"]), str(kept["sandbox"]), tuple(kept["only"]))
+        if int(kept["seed"]) < 0 or kept["device"] not in DEVICES or kept["sandbox"] not in SANDBOXES:
+            raise ValueError("seed, device or sandbox is none that `grade` takes")
+        return ClassSettings(int(kept["seed"]), kept["device"], kept["sandbox"], tuple(kept["only"]))
     except FileNotFoundError:
         wanted = f"expected a folder that `{COMMAND} grade` has made"
         raise UnusableSubmission(f"{folder}: holds no {SETTINGS}; {wanted}") from None
@@ -87,8 +96,7 @@ def opened(folder: Path, device: str, sandbox: str, only: tuple[str, ...]) -> Cl
         return asked
     kept = known(folder)
     if (kept.device, kept.sandbox, kept.only) != (device, sandbox, only):
-        options = " ".join(kept.arguments[2:])
-        raise UnusableSubmission(f"{path}: these results are of {options}; give the same options, or a new folder")
+        raise UnusableSubmission(f"{path}: these results are of {kept.options}; give the same options, or a new folder")
     return kept
 
 
@@ -103,7 +111,8 @@ def commit() -> str:
 
 def key(submission: Submission, settings: ClassSettings) -> str:
     """Return what a report is of: it is graded anew where the submission, the grader or the settings have changed."""
-    return hashlib.sha256(" ".join([submission.sha256, grader_digest(), *settings.arguments]).encode()).hexdigest()[:32]
+    of = f"{submission.sha256} {grader_digest()} --seed {settings.seed} {settings.options}"
+    return hashlib.sha256(of.encode()).hexdigest()[:32]
 
 
 class Results:

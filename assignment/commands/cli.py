@@ -12,16 +12,18 @@ from pathlib import Path
 
 from assignment import failure
 from assignment.commands import doctor
-from assignment.sandbox import rungs
+from assignment.commands.settings import DEVICES, SANDBOXES, Settings
 
 MAX_DIGITS = 40  # of a number: a seed has 20
 
 
-def parse_arguments(arguments: list[str]) -> argparse.Namespace:
+def parse_arguments(arguments: list[str]) -> Settings:
+    """Return what is asked for; what is left out is as Settings has it."""
     parser = argparse.ArgumentParser(
         prog="grade.py",
         description="Grade the kernels in cs336_kernels/. Works without a GPU: kernels run in a simulator.",
         epilog="exit status: 0 graded, 1 below --fail-under, 2 nothing to grade, 3 the grader failed",
+        argument_default=argparse.SUPPRESS,
     )
     path = "folder or zip that holds cs336_kernels/ (default: here)"
     parser.add_argument("path", nargs="?", type=Path, default=Path(), help=path)
@@ -40,7 +42,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     work.add_argument("--pack", action="store_true", help="write submission.zip, the file to hand in, and stop")
     work.add_argument("--doctor", action="store_true", help="say what this machine lacks, and stop")
     gpu = parser.add_argument_group("with a GPU")
-    gpu.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where kernels run")
+    gpu.add_argument("--device", choices=DEVICES, help="where kernels run")
     gpu.add_argument("--bench", action="store_true", help="time it beside its peers, and stop")
     gpu.add_argument("--csv", type=Path, metavar="FILE", help="with --bench: write every timing")
     gpu.add_argument("--plot", type=Path, metavar="FILE.png", help="with --bench: write pictures")
@@ -50,9 +52,9 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     staff.add_argument("--markdown", type=Path, metavar="FILE", help="write the report as Markdown")
     staff.add_argument("--fail-under", type=float, metavar="N", help="exit with status 1 below N points")
     staff.add_argument("--jobs", type=_natural, help="processes that judge (default: one a core)")
-    sandboxes = (rungs.AUTO, *rungs.RUNGS)
-    staff.add_argument("--sandbox", choices=sandboxes, default=rungs.AUTO, help="where it runs (default: the best)")
-    return parser.parse_args(arguments)
+    staff.add_argument("--sandbox", choices=SANDBOXES, help="where it runs (default: the best)")
+    given = vars(parser.parse_args(arguments))
+    return Settings(**{**given, "only": tuple(name for names in given["only"] for name in names.split(","))})
 
 
 def _natural(text: str) -> int:
@@ -62,23 +64,23 @@ def _natural(text: str) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    options = parse_arguments(sys.argv[1:] if arguments is None else arguments)
+    settings = parse_arguments(sys.argv[1:] if arguments is None else arguments)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # in the C locale a × must not cost the score
             stream.reconfigure(errors="replace")
     try:
-        return answer(options)
+        return answer(settings)
     except Exception:  # exit status 1, which Python would give it, means graded
         return failure.tell([traceback.format_exc()])
 
 
-def answer(options: argparse.Namespace) -> int:
+def answer(settings: Settings) -> int:
     """Do what is asked for; returns the exit status."""
-    if options.doctor:
+    if settings.doctor:
         return doctor.main()
     try:
         from assignment.commands import main as commands  # loads packages
     except ImportError as error:
         print(f"grade.py: cannot start: {error}; see python grade.py --doctor", file=sys.stderr)
         return doctor.NOT_READY
-    return commands.main(options)
+    return commands.main(settings)

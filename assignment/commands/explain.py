@@ -1,6 +1,5 @@
 """`--explain CHECK`: all that a check says, and the section of the handout that belongs to it."""
 
-import argparse
 from collections.abc import Hashable
 
 from rich.console import Console
@@ -10,7 +9,7 @@ from assignment import failure, text
 from assignment.commands import handout, report, run
 from assignment.commands.collector import Judge
 from assignment.commands.next_check import counted
-from assignment.judge.pool import Pool
+from assignment.commands.settings import Settings
 from assignment.scoring import causes, checks, score, where
 from assignment.scoring.case import Case
 from assignment.scoring.entries import CheckEntry
@@ -51,12 +50,12 @@ class Quiet(Judge):
         """Do nothing: the case is told at length afterwards."""
 
 
-def explain(options: argparse.Namespace, selected: list[checks.Check], pool: Pool, console: Console) -> int:
+def explain(settings: Settings, asked: run.GraderRun) -> int:
     """Grade one check and print all that is known of it; return the exit status."""
-    (check,) = selected
-    runnable = run.runnable(options, selected, pool)
-    run.introduce(options, pool, console)
-    commands = run.command_for(options, pool.seed), run.debug_for(options, pool.seed)
+    (check,), pool, console = asked.selected, asked.pool, asked.console
+    runnable = run.runnable(settings, asked.selected, pool)
+    run.introduce(settings, pool, console)
+    commands = settings.command(pool.seed), settings.debugger(pool.seed)
     judge = Quiet(runnable, console, commands[0])
     if not run.judged(judge, runnable, pool):
         return run.INTERRUPTED

@@ -1,6 +1,5 @@
 """The report as JSON, JUnit XML, Markdown and a page, and how they are written."""
 
-import argparse
 import json
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping
@@ -10,13 +9,14 @@ from types import MappingProxyType
 from assignment import text
 from assignment.commands import markdown, progress
 from assignment.commands.report import short
+from assignment.commands.settings import Settings
 from assignment.scoring import score
 from assignment.scoring.entries import Report
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
-def write(options: argparse.Namespace, data: Report, sources: Mapping[str, str] = NOTHING) -> list[str]:
+def write(settings: Settings, data: Report, sources: Mapping[str, str] = NOTHING) -> list[str]:
     """Write the files that were asked for; returns what could not be written, and why.
 
     sources: the submission's, for a page that shows the lines around those that a message names.
@@ -25,11 +25,11 @@ def write(options: argparse.Namespace, data: Report, sources: Mapping[str, str] 
     def as_page(report: Report) -> bytes:
         from assignment.commands import html_page  # loads jinja2
 
-        return html_page.of_report(report, sources, progress.scores(options.path, report), options.watch)
+        return html_page.of_report(report, sources, progress.scores(settings.path, report), settings.watch)
 
     unwritten = []
-    forms = {"json": as_json, "junit": junit, "markdown": as_markdown, "html": as_page}
-    for path, form in ((getattr(options, name), form) for name, form in forms.items()):
+    paths = settings.json, settings.junit, settings.markdown, settings.html
+    for path, form in zip(paths, (as_json, junit, as_markdown, as_page), strict=True):
         try:
             if path:
                 replace(path, form(data))

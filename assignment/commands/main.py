@@ -1,6 +1,5 @@
 """What `grade.py` is asked to do: a grade, the next check, a list, a pack, a bench; its exit status."""
 
-import argparse
 import sys
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from rich.text import Text
 from assignment import failure, text
 from assignment.commands import modes, report
 from assignment.commands.run import GRADED, INTERRUPTED, UNUSABLE, device_name
+from assignment.commands.settings import Settings
 from assignment.judge.pool import pick_device
 from assignment.sandbox import rungs
 from assignment.sandbox.stage import Stage
@@ -20,12 +20,11 @@ PACKED = "submission.zip"
 THE_GRADE, PRACTICE = "The 100 points", "Practice, in no sum: graded by name, or with --practice what has been begun"
 
 
-def main(options: argparse.Namespace) -> int:
+def main(settings: Settings) -> int:
     """Do what the command line asks for; return the exit status."""
     console = report.Screen(highlight=False, soft_wrap=True)
     try:
-        options.only = [name for names in options.only for name in names.split(",")]
-        selected = checks.select(checks.declared(), options.only) if options.only else checks.declared()
+        selected = checks.select(checks.declared(), settings.only) if settings.only else checks.declared()
     except ValueError as error:
         near = checks.nearest(str(error), checks.names_of(checks.declared()))
         hint = f"did you mean {' or '.join(near)}?" if near else "see --list"
@@ -33,22 +32,22 @@ def main(options: argparse.Namespace) -> int:
         return UNUSABLE
     except checks.PointsDiffer as error:
         return failure.tell([str(error)])
-    if options.list:
+    if settings.list:
         print_list(console, selected)
         return GRADED
     try:
-        _check_device(options.device)
-        _check_outputs(options)
-        _check_bench(options)
-        _check_sandbox(options)
-        submission = read(options.path.absolute())
-        selected = practice.checks_to_grade(selected, submission, options.only, options.practice)
-        mode, selected = modes.choose(options, selected)
-        if options.pack:
+        _check_device(settings.device)
+        _check_outputs(settings)
+        _check_bench(settings)
+        _check_sandbox(settings)
+        submission = read(settings.path.absolute())
+        selected = practice.checks_to_grade(selected, submission, settings.only, settings.practice)
+        mode, selected = modes.choose(settings, selected)
+        if settings.pack:
             return write_pack(console, submission)
-        if options.bench:
-            return bench(options, submission, console)
-        return modes.start(options, mode, selected, submission, console)
+        if settings.bench:
+            return bench(settings, submission, console)
+        return modes.start(settings, mode, selected, submission, console)
     except UnusableSubmission as error:
         print(f"grade.py: {text.clean(str(error))}", file=sys.stderr)
         return UNUSABLE
@@ -62,24 +61,26 @@ def _check_device(device: str) -> None:
         raise UnusableSubmission("--device cuda: PyTorch finds no GPU here; leave the option out for the simulator")
 
 
-def _check_bench(options: argparse.Namespace) -> None:
-    if not options.bench and (options.csv or options.plot):
+def _check_bench(settings: Settings) -> None:
+    if not settings.bench and (settings.csv or settings.plot):
         raise UnusableSubmission("--csv and --plot belong to --bench")
-    if options.bench and pick_device(options.device) != "cuda":
+    if settings.bench and pick_device(settings.device) != "cuda":
         raise UnusableSubmission("--bench needs a GPU, and PyTorch finds none here")
 
 
-def _check_sandbox(options: argparse.Namespace) -> None:
-    if options.inline or options.pack:
+def _check_sandbox(settings: Settings) -> None:
+    if settings.inline or settings.pack:
         return
     try:
-        rungs.choose(options.sandbox, pick_device(options.device))
+        rungs.choose(settings.sandbox, pick_device(settings.device))
     except rungs.Unavailable as error:
         raise UnusableSubmission(str(error)) from error
 
 
-def _check_outputs(options: argparse.Namespace) -> None:
-    for path in filter(None, (options.json, options.junit, options.markdown, options.html, options.csv, options.plot)):
+def _check_outputs(settings: Settings) -> None:
+    for path in filter(
+        None, (settings.json, settings.junit, settings.markdown, settings.html, settings.csv, settings.plot)
+    ):
         try:
             if not path.absolute().parent.is_dir():
                 raise UnusableSubmission(f"{path}: cannot be written: no folder {path.absolute().parent}")
@@ -119,16 +120,16 @@ def write_pack(console: Console, submission: Submission) -> int:
     return GRADED
 
 
-def bench(options: argparse.Namespace, submission: Submission, console: Console) -> int:
+def bench(settings: Settings, submission: Submission, console: Console) -> int:
     """Time the submission beside its peers."""
     from assignment.timing import speed  # loads PyTorch
 
-    console.print(Text(text.line(f"Timing {options.path.absolute()} on {device_name('cuda')}")))
+    console.print(Text(text.line(f"Timing {settings.path.absolute()} on {device_name('cuda')}")))
     stage = Stage(submission, "cuda")
     stage.is_endless = True
-    session = speed.SpeedSession(stage, rungs.choose(options.sandbox, "cuda"))
+    session = speed.SpeedSession(stage, rungs.choose(settings.sandbox, "cuda"))
     try:
-        speed.bench(session, console, options.only, options.csv, options.plot)
+        speed.bench(session, console, settings.only, settings.csv, settings.plot)
     finally:
         session.close()
         stage.close()

@@ -1,22 +1,22 @@
 """What a run is for: a grade, the first check that is not finished, or all about one check; once, or on every save."""
 
-import argparse
 import contextlib
 import traceback
 
 from rich.console import Console
 
 from assignment.commands import explain, next_check, run, watch
+from assignment.commands.settings import Settings
 from assignment.scoring import checks
 from assignment.submission import Submission, UnusableSubmission
 
 REPORTS = ("json", "junit", "markdown", "html", "fail_under")
 
 
-def choose(options: argparse.Namespace, selected: list[checks.Check]) -> tuple[run.Mode, list[checks.Check]]:
+def choose(settings: Settings, selected: list[checks.Check]) -> tuple[run.Mode, list[checks.Check]]:
     """Return what to do, and with which checks; raises UnusableSubmission where the options do not fit together."""
-    asked = [f"--{name}" for name in ("next", "explain", "watch") if getattr(options, name)]
-    unfit = [f"--{name.replace('_', '-')}" for name in REPORTS if getattr(options, name) is not None]
+    asked = [f"--{name}" for name in ("next", "explain", "watch") if getattr(settings, name)]
+    unfit = [f"--{name.replace('_', '-')}" for name in REPORTS if getattr(settings, name) is not None]
     if asked == ["--watch"] and "--html" in unfit:
         unfit.remove("--html")
     if asked and unfit:
@@ -25,29 +25,28 @@ def choose(options: argparse.Namespace, selected: list[checks.Check]) -> tuple[r
         )
     if asked[:2] == ["--next", "--explain"]:
         raise UnusableSubmission("--next and --explain show one check each: leave out one of them")
-    if options.watch and (options.inline or not options.path.is_dir()):
+    if settings.watch and (settings.inline or not settings.path.is_dir()):
         raise UnusableSubmission("--watch needs a folder to save to, and workers: leave out --inline, unpack the zip")
-    if options.explain:
-        selected = [explain.named(options.explain, checks.declared())]
-    if options.watch:  # who is timed wants to be alone, and not forked from who uses CUDA
+    if settings.explain:
+        selected = [explain.named(settings.explain, checks.declared())]
+    if settings.watch:  # who is timed wants to be alone, and not forked from who uses CUDA
         selected = checks.without_a_gpu(selected)
         if not selected:
             raise UnusableSubmission("--watch times nothing: leave it out for the checks of speed")
-    if options.explain:
+    if settings.explain:
         return explain.explain, selected
-    return next_check.Following() if options.next else run.grade, selected
+    return next_check.Following() if settings.next else run.grade, selected
 
 
 def start(
-    options: argparse.Namespace, mode: run.Mode, selected: list[checks.Check], submission: Submission, console: Console
+    settings: Settings, mode: run.Mode, selected: list[checks.Check], submission: Submission, console: Console
 ) -> int:
     """Do it, once or until Ctrl-C; returns the exit status. Raises UnusableSubmission."""
     try:
-        with contextlib.closing(run.new_pool(options, submission)) as pool:
-            if options.watch:
-                return watch.SaveWatch(options, mode, selected, pool, console).run()
-            return mode(options, selected, pool, console)
+        with contextlib.closing(run.new_pool(settings, submission)) as pool:
+            asked = run.GraderRun(selected, pool, console)
+            return watch.SaveWatch(settings, mode, asked).run() if settings.watch else mode(settings, asked)
     except UnusableSubmission:
         raise
     except Exception:
-        return run.without_verdicts(options, selected, submission, traceback.format_exc())
+        return run.without_verdicts(settings, selected, submission, traceback.format_exc())

@@ -1,6 +1,5 @@
 """`--next`: the first check that is not finished, in the order of the problems, and what comes after it."""
 
-import argparse
 import multiprocessing
 
 import pytest
@@ -10,7 +9,7 @@ from rich.text import Text
 from assignment import failure, text
 from assignment.commands import report, run
 from assignment.commands.collector import Judge
-from assignment.judge.pool import Pool
+from assignment.commands.settings import Settings
 from assignment.scoring import score, where
 from assignment.scoring.checks import Check
 from assignment.scoring.entries import CheckEntry
@@ -72,13 +71,14 @@ class Following:
     def __init__(self) -> None:
         self._at = multiprocessing.get_context("fork").Value("i", NOWHERE, lock=False)
 
-    def __call__(self, options: argparse.Namespace, selected: list[Check], pool: Pool, console: Console) -> int:
-        order = by_function(run.runnable(options, selected, pool))
+    def __call__(self, settings: Settings, asked: run.GraderRun) -> int:
+        pool, console = asked.pool, asked.console
+        order = by_function(run.runnable(settings, asked.selected, pool))
         current = [check for check in order if number_of(check, order) == self._at.value]
         turns = [*current, *(check for check in order if check not in current)]
-        command = run.command_for(options, pool.seed)
+        command = settings.command(pool.seed)
         judge = First(turns, console, command)
-        run.introduce(options, pool, console)
+        run.introduce(settings, pool, console)
         pool.is_in_order = True
         if not run.judged(judge, turns, pool):
             return run.INTERRUPTED
@@ -88,10 +88,10 @@ class Following:
         self._at.value = number_of(check, order) if check else NOWHERE
         if check is None:
             report.print_notes(console, judge.entries.values())
-            console.print(Text(all_finished(options, order), "bold green"))
+            console.print(Text(all_finished(settings, order), "bold green"))
             return run.GRADED
         (result,) = (result for result in judge.results() if result.check == check)
-        show(console, judge, order, check, score.check_entry(result, command, run.debug_for(options, pool.seed)))
+        show(console, judge, order, check, score.check_entry(result, command, settings.debugger(pool.seed)))
         report.print_notes(console, judge.entries.values())
         console.print(Text(f"  open:  {where.place(check)}"))
         console.print(Text(text.line(f"  all of it: {command.removesuffix('--only')}--explain {check.name}"), "dim"))
@@ -126,10 +126,10 @@ def coming(after: list[Check]) -> str:
     return f"{after[0].claim} ({counted(after[0].points, 'point')}){more}"
 
 
-def all_finished(options: argparse.Namespace, order: list[Check]) -> str:
+def all_finished(settings: Settings, order: list[Check]) -> str:
     if not order:
         return "Nothing here can be graded without a GPU."
-    if options.only:
+    if settings.only:
         return f"All right: {counted(len(order))}. For the others, leave out --only."
     return f"All right: {counted(len(order))}. For the score: uv run grade.py"
 

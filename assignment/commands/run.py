@@ -1,17 +1,15 @@
 """A run of the grader: the checks under pytest, their verdicts as they come, and the report."""
 
-import argparse
 import contextlib
 import functools
 import importlib.metadata
 import os
 import platform
-import shlex
 import signal
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +19,7 @@ from rich.text import Text
 from assignment import failure, plugin, text
 from assignment.commands import files, greeting, progress, report
 from assignment.commands.collector import GraderProblems, Judge
+from assignment.commands.settings import Settings
 from assignment.confined import supervisor
 from assignment.digest import grader_digest
 from assignment.judge import seeds
@@ -34,27 +33,37 @@ ROOT = Path(__file__).resolve().parents[2]
 GRADED, BELOW, UNUSABLE, BROKEN, INTERRUPTED = 0, 1, 2, failure.BROKEN, 130
 DIGITS = 16  # of the digest that tells graders apart
 
-Mode = Callable[[argparse.Namespace, list[checks.Check], Pool, Console], int]
+
+@dataclass(frozen=True)
+class GraderRun:
+    """The checks to run, the submission's pool that runs them, and where they are told."""
+
+    selected: list[checks.Check]
+    pool: Pool
+    console: Console
 
 
-def new_pool(options: argparse.Namespace, submission: Submission) -> Pool:
+Mode = Callable[[Settings, GraderRun], int]
+
+
+def new_pool(settings: Settings, submission: Submission) -> Pool:
     """Start the workers for this submission, which begin to load."""
     supervisor.adopt_orphans()
-    if options.inline:
+    if settings.inline:
         signal.signal(signal.SIGINT, signal.default_int_handler)  # Ctrl-C is for the debugger
-    seed = seeds.new_seed() if options.seed is None else options.seed
-    device = pick_device(options.device)
-    jobs = 1 if options.inline else options.jobs or default_jobs(device)
-    inline = options.path if options.inline else None
-    return Pool(submission, device, seed, jobs, inline, options.sandbox)
+    seed = seeds.new_seed() if settings.seed is None else settings.seed
+    device = pick_device(settings.device)
+    jobs = 1 if settings.inline else settings.jobs or default_jobs(device)
+    inline = settings.path if settings.inline else None
+    return Pool(submission, device, seed, jobs, inline, settings.sandbox)
 
 
-def runnable(options: argparse.Namespace, selected: list[checks.Check], pool: Pool) -> list[checks.Check]:
-    return selected if pool.device == "cuda" and not options.inline else checks.without_a_gpu(selected)
+def runnable(settings: Settings, selected: list[checks.Check], pool: Pool) -> list[checks.Check]:
+    return selected if pool.device == "cuda" and not settings.inline else checks.without_a_gpu(selected)
 
 
-def introduce(options: argparse.Namespace, pool: Pool, console: Console) -> None:
-    where = f"{options.path.absolute()} on {device_name(pool.device)}"
+def introduce(settings: Settings, pool: Pool, console: Console) -> None:
+    where = f"{settings.path.absolute()} on {device_name(pool.device)}"
     console.print(Text(text.line(f"Grading {where}, seed {pool.seed}")))
     console.print(Text(rungs.announcement(pool.rung, pool.device)))
 
@@ -78,35 +87,34 @@ def judged(judge: Judge, selected: list[checks.Check], pool: Pool) -> bool:
     return True
 
 
-def grade(options: argparse.Namespace, selected: list[checks.Check], pool: Pool, console: Console) -> int:
+def grade(settings: Settings, run: GraderRun) -> int:
     """Run the selected checks on the pool's submission, print the report and write its files."""
-    start = time.monotonic()
-    only = [*options.only, *{check.problem for check in selected} & {checks.SPEED}] if options.only else []
-    selected = runnable(options, selected, pool)  # the report says that the others were not graded
-    introduce(options, pool, console)
-    command = command_for(options, pool.seed)
-    judge = Judge(selected, console, command)
+    start, selected, pool, console = time.monotonic(), run.selected, run.pool, run.console
+    only = [*settings.only, *{check.problem for check in selected} & {checks.SPEED}] if settings.only else []
+    selected = runnable(settings, selected, pool)  # the report says that the others were not graded
+    introduce(settings, pool, console)
+    judge = Judge(selected, console, settings.command(pool.seed))
     if not judged(judge, selected, pool):
         return INTERRUPTED
-    data, results = reported(options, only, judge, pool, start)
+    data, results = reported(settings, only, judge, pool, start)
     # before the screen: that may be a pipe which nobody reads any more
-    unwritten = files.write(options, data, pool.submission.sources)
+    unwritten = files.write(settings, data, pool.submission.sources)
     with failure.kept(judge.problems):
-        show(options, data, pool, console)
+        show(settings, data, pool, console)
     for reason in unwritten:
         print(f"grade.py: {reason}", file=sys.stderr)
     if judge.problems:
         return failure.tell(judge.problems)
     if unwritten or any(result.status == score.GRADER_ERROR for result in results):
         return BROKEN
-    return BELOW if options.fail_under is not None and data["score"] < options.fail_under else GRADED
+    return BELOW if settings.fail_under is not None and data["score"] < settings.fail_under else GRADED
 
 
 def reported(
-    options: argparse.Namespace, only: list[str], judge: Judge, pool: Pool, start: float
+    settings: Settings, only: Sequence[str], judge: Judge, pool: Pool, start: float
 ) -> tuple[Report, list[score.CheckResult]]:
     """Return the report on what a judge has gathered, as plain data, and its results."""
-    session = session_of(options, only, pool.submission, pool.seed, device_name(pool.device), pool.rung)
+    session = session_of(settings, only, pool.submission, pool.seed, device_name(pool.device), pool.rung)
     results = judge.results()
     with failure.kept(judge.problems):
         results = score.with_agreed_hints(score.without_cheated(results))
@@ -115,7 +123,7 @@ def reported(
     return score.report(session, results, judge.problems), results
 
 
-def show(options: argparse.Namespace, data: Report, pool: Pool, console: Console) -> None:
+def show(settings: Settings, data: Report, pool: Pool, console: Console) -> None:
     """Print the report."""
     entries = score.entries_of(data)
     report.print_failures(console, entries, data["import_error"])
@@ -124,21 +132,21 @@ def show(options: argparse.Namespace, data: Report, pool: Pool, console: Console
     report.print_staff_notes(console, data)
     if pool.rung in rungs.UNSAFE:
         console.print(Text(f"\n{rungs.announcement(pool.rung, pool.device)}"))
-    report.print_summary(console, data, *remarks(options, data, pool.submission))
+    report.print_summary(console, data, *remarks(settings, data, pool.submission))
 
 
 def session_of(
-    options: argparse.Namespace, only: list[str], submission: Submission, seed: int, device: str, rung: str
+    settings: Settings, only: Sequence[str], submission: Submission, seed: int, device: str, rung: str
 ) -> score.Circumstances:
     return score.Circumstances(
-        command=command_for(options, seed),
+        command=settings.command(seed),
         seed=seed,
         device=device,
         sandbox=rung,
         submission_sha256=submission.sha256,
         versions=versions(),
         only=tuple(only),
-        debug=debug_for(options, seed),
+        debug=settings.debugger(seed),
     )
 
 
@@ -148,51 +156,29 @@ def versions() -> dict[str, str]:
     return {**packages, "python": platform.python_version(), "grader": grader_digest()[:DIGITS]}
 
 
-def without_verdicts(
-    options: argparse.Namespace, selected: list[checks.Check], submission: Submission, problem: str
-) -> int:
+def without_verdicts(settings: Settings, selected: list[checks.Check], submission: Submission, problem: str) -> int:
     """Write the files of a report in which the grader has failed at every check; returns the exit status."""
     problems = [problem]
     with failure.kept(problems):
-        session = session_of(options, options.only, submission, options.seed or 0, options.device, "")
+        session = session_of(settings, settings.only, submission, settings.seed or 0, settings.device, "")
         results = [score.CheckResult(check, (), 0) for check in checks.without_a_gpu(selected)]
-        files.write(options, score.report(session, results, problems))
+        files.write(settings, score.report(session, results, problems))
     return failure.tell(problems)
 
 
-def remarks(options: argparse.Namespace, data: Report, submission: Submission) -> tuple[list[str], str]:
+def remarks(settings: Settings, data: Report, submission: Submission) -> tuple[list[str], str]:
     """Return what is told beside the points, and what to open next.
 
     Only a student at work is greeted and told of progress and practice, not who grades what others wrote.
     """
-    outputs = (options.json, options.junit, options.markdown, options.fail_under)
-    is_partial = options.only or options.inline or any(asked is not None for asked in outputs)
-    if is_partial or options.path.resolve() != Path.cwd().resolve():
+    outputs = (settings.json, settings.junit, settings.markdown, settings.fail_under)
+    is_partial = settings.only or settings.inline or any(asked is not None for asked in outputs)
+    if is_partial or settings.path.resolve() != Path.cwd().resolve():
         return [], report.next_step(data)
-    practised = practice.told(submission, options.practice)
+    practised = practice.told(submission, settings.practice)
     if not practised and (greeted := greeting.lines(data)):
         return greeted, ""
-    return [*progress.lines(options.path, data), *practised], report.next_step(data)
-
-
-def command_for(options: argparse.Namespace, seed: int) -> str:
-    """Return the command that repeats this run for some of its checks."""
-    path = "" if options.path == Path() else f" {shlex.quote(str(options.path))}"
-    return f"uv run grade.py{path}{where(options)} --seed {seed} --only"
-
-
-def where(options: argparse.Namespace) -> str:
-    """Return the options that say where a submission runs, as far as they were given."""
-    device = "" if options.device == "auto" else f" --device {options.device}"
-    sandbox = "" if options.sandbox == rungs.AUTO else f" --sandbox {options.sandbox}"
-    return f"{device}{sandbox} --jobs {options.jobs}" if options.jobs else f"{device}{sandbox}"
-
-
-def debug_for(options: argparse.Namespace, seed: int) -> str:
-    """Return the command that opens a debugger where a case fails, up to the name of the case."""
-    path = "" if options.path == Path() else f" --submission {shlex.quote(str(options.path))}"
-    device = "" if options.device == "auto" else f" --device {options.device}"
-    return f"uv run pytest --inline --pdb{path}{device} --seed {seed}"
+    return [*progress.lines(settings.path, data), *practised], report.next_step(data)
 
 
 @functools.cache  # a process that --watch has forked could not ask CUDA
@@ -207,9 +193,9 @@ def device_name(device: str) -> str:
 def run_pytest(selected: list[checks.Check], judge: GraderProblems, pool: Pool) -> int:
     """Run the checks by pytest with nobody's settings but ours."""
     tests = [f"{checks.TESTS}/{check.path}" for check in selected]
-    settings = "-p no:terminal -p no:cacheprovider -p no:logging --capture=no -o addopts= --strict-markers"
+    options = "-p no:terminal -p no:cacheprovider -p no:logging --capture=no -o addopts= --strict-markers"
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     os.environ.pop("PYTEST_ADDOPTS", None)
     where = ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT)]
     with contextlib.chdir(ROOT):
-        return pytest.main([*where, *settings.split(), *tests], plugins=[plugin, judge, plugin.Starter(pool)])
+        return pytest.main([*where, *options.split(), *tests], plugins=[plugin, judge, plugin.Starter(pool)])

@@ -4,7 +4,6 @@ The workers stay loaded, and so does this process, which never judges: each run 
 early when something is saved meanwhile. Files are polled: there are file systems that tell nobody of a change.
 """
 
-import argparse
 import contextlib
 import importlib
 import multiprocessing
@@ -13,20 +12,19 @@ import signal
 import sys
 import time
 import traceback
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import NoReturn
 
-from rich.console import Console
 from rich.text import Text
 
 from assignment import failure, text
 from assignment.commands import interruption, run
+from assignment.commands.settings import Settings
 from assignment.confined import supervisor
 from assignment.confined.confinement import die_with_parent
 from assignment.judge import seeds
-from assignment.judge.pool import Pool
 from assignment.sandbox import rungs
 from assignment.sandbox.worker_client import has_ended
 from assignment.scoring import where
@@ -76,10 +74,9 @@ def wait_until_stable(path: Path, before: Seen) -> Seen:
 
 
 class SaveWatch:
-    def __init__(
-        self, options: argparse.Namespace, mode: run.Mode, selected: list[Check], pool: Pool, console: Console
-    ) -> None:
-        self._options, self._mode, self._selected, self._pool, self._console = options, mode, selected, pool, console
+    def __init__(self, settings: Settings, mode: run.Mode, asked: run.GraderRun) -> None:
+        self._settings, self._mode, self._asked = settings, mode, asked
+        self._pool, self._console = asked.pool, asked.console
         self._process: ForkProcess | None = None
 
     def run(self) -> NoReturn:
@@ -88,7 +85,7 @@ class SaveWatch:
         try:
             self._console.print(Text("Loading PyTorch and the workers …", "dim"))
             self._load()
-            seen, changed = look(self._options.path), set[str]()
+            seen, changed = look(self._settings.path), set[str]()
             while True:
                 self._start(seen, changed)
                 after = self._next_save(seen)
@@ -113,7 +110,7 @@ class SaveWatch:
             self._console.print(Text(text.clean(seen.why), "yellow"))
             return
         if self._process or seen.submission != self._pool.submission:
-            seed = self._options.seed
+            seed = self._settings.seed
             try:
                 self._pool.replace(seen.submission, seeds.new_seed() if seed is None else seed)
             except UnusableSubmission as error:
@@ -128,14 +125,14 @@ class SaveWatch:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that watches
         supervisor.adopt_orphans()
         try:
-            sys.exit(self._mode(self._options, in_turn(self._selected, changed), self._pool, self._console))
+            sys.exit(self._mode(self._settings, replace(self._asked, selected=in_turn(self._asked.selected, changed))))
         except Exception:
             sys.exit(failure.tell([traceback.format_exc()]))
 
     def _next_save(self, seen: Seen) -> Seen:
         """Return what is there after the next save; meanwhile the run may come to its end."""
         is_told = False
-        while (after := wait_until_stable(self._options.path, seen)) == seen:
+        while (after := wait_until_stable(self._settings.path, seen)) == seen:
             if not is_told and not (self._process and self._process.is_alive()):
                 self._console.print(Text("\nWatching: save a file to run again, Ctrl-C to stop.", "dim"))
                 is_told = True

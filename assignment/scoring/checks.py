@@ -159,7 +159,7 @@ def without_a_gpu(checks: list[Check]) -> list[Check]:
     return [check for check in checks if not check.is_timed]
 
 
-def select(checks: list[Check], names: list[str]) -> list[Check]:
+def select(checks: list[Check], names: Iterable[str]) -> list[Check]:
     """Return the checks of the named problems, functions, files or checks; raises ValueError where a name fits none.
 
     A function may be named by its first words: flash_forward is flash_forward_pytorch and flash_forward_triton. What

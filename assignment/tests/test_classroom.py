@@ -33,6 +33,8 @@ def package(folder: Path, text: str = KERNEL) -> None:
 
 # grading
 
+SETTINGS = results.ClassSettings(0)
+
 
 class Scripted(batch.Grader):
     """Answers with a student's name; some are lost, at first or always, and one takes longer."""
@@ -67,7 +69,7 @@ def jobs(*names):
 def test_every_job_has_one_answer_whatever_becomes_of_the_others():
     Scripted.lost, Scripted.log[:] = {"once": 1, "never": 9}, []
     names = ["a", "once", "b", "never", "c", "d"]
-    answers = {job.key: answer for job, answer in batch.grade_all(jobs(*names), [], 3, new=Scripted)}
+    answers = {job.key: answer for job, answer in batch.grade_all(jobs(*names), SETTINGS, 3, new=Scripted)}
     assert sorted(answers) == sorted(names)
     assert [name for name, answer in answers.items() if isinstance(answer, Exception)] == ["never"]
     assert Scripted.log.count("once") == Scripted.log.count("never") == 2
@@ -77,7 +79,7 @@ def test_every_job_has_one_answer_whatever_becomes_of_the_others():
 
 def test_a_grader_that_ends_or_hangs_is_lost(monkeypatch, tmp_path):
     script = tmp_path / "worker.py"
-    script.write_text("import sys, time\nprint('{}', flush=True)\nline = sys.stdin.readline()\n"
+    script.write_text("import sys, time\nsys.stdin.readline()\nprint('{}', flush=True)\nline = sys.stdin.readline()\n"
                       "print('last words', file=sys.stderr)\ntime.sleep(60 if 'slow' in line else 0)\n")  # fmt: skip
     start = subprocess.Popen
 
@@ -86,7 +88,7 @@ def test_a_grader_that_ends_or_hangs_is_lost(monkeypatch, tmp_path):
         return start([sys.executable, script] if is_grader else command, **more)
 
     monkeypatch.setattr(subprocess, "Popen", started)
-    grader = batch.Grader([])
+    grader = batch.Grader(SETTINGS)
     with pytest.raises(batch.Lost, match=r"(?s)the grader ended, with exit status 0.*last words"):
         grader.grade(jobs("quick")[0], 20)
     with pytest.raises(batch.Lost, match="no report within 1 s"):
@@ -95,8 +97,8 @@ def test_a_grader_that_ends_or_hangs_is_lost(monkeypatch, tmp_path):
 
 def test_a_grader_that_was_killed_leaves_no_folder(monkeypatch, tmp_path):
     script = tmp_path / "worker.py"
-    script.write_text("import os, sys, tempfile\nopen(tempfile.mkdtemp() + '/x', 'w')\nprint('{}', flush=True)\n"
-                      "sys.stdin.readline()\nos.kill(os.getpid(), 9)\n")  # fmt: skip
+    script.write_text("import os, sys, tempfile\nsys.stdin.readline()\nopen(tempfile.mkdtemp() + '/x', 'w')\n"
+                      "print('{}', flush=True)\nsys.stdin.readline()\nos.kill(os.getpid(), 9)\n")  # fmt: skip
     start, folders = subprocess.Popen, list[Path]()
 
     def started(command, **more):
@@ -107,7 +109,7 @@ def test_a_grader_that_was_killed_leaves_no_folder(monkeypatch, tmp_path):
 
     monkeypatch.setattr(subprocess, "Popen", started)
     with pytest.raises(batch.Lost, match="exit status -9"):
-        batch.Grader([]).grade(jobs("quick")[0], 20)
+        batch.Grader(SETTINGS).grade(jobs("quick")[0], 20)
     assert folders
     assert not folders[0].exists()
 
@@ -162,7 +164,12 @@ def test_a_report_is_of_a_submission_a_grader_and_settings(tmp_path, monkeypatch
     assert not kept.is_done(ada, keys[0])
 
 
-@pytest.mark.parametrize("text", ["", "seed = 'x'", "[", "seed = 1"])
+CHOSEN = "seed = {}\ndevice = '{}'\nsandbox = '{}'\nonly = []"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "seed = 'x'", "[", "seed = 1", CHOSEN.format(-1, "cpu", "auto"), CHOSEN.format(1, "tpu", "auto")]
+)
 def test_settings_that_cannot_be_read(tmp_path, text):
     (tmp_path / results.SETTINGS).write_text(text)
     with pytest.raises(UnusableSubmission, match="cannot be read"):
@@ -268,9 +275,9 @@ def test_what_cannot_be_graded_is_said_in_a_sentence(small_class, tmp_path, caps
 
 PARENT = """
 import time
-from assignment.classroom import batch
+from assignment.classroom import batch, results
 
-grader = batch.Grader(["--only", "weighted_sum", "--device", "cpu"])
+grader = batch.Grader(results.ClassSettings(0, "cpu", only=("weighted_sum",)))
 print(grader._start().pid, flush=True)
 time.sleep(60)
 """

@@ -25,10 +25,10 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
 
 
 class Scripted(batch.Grader):
-    """Does what a submission's name says, and notes each time in a folder, its first argument."""
+    """Does what a submission's name says, and notes each time in a folder that its settings name."""
 
-    def __init__(self, arguments: list[str]) -> None:
-        self._notes = Path(arguments[0])
+    def __init__(self, settings: results.ClassSettings) -> None:
+        self._notes = Path(settings.only[0])
 
     def start(self) -> None:
         if (self._notes / "unfit").exists():
@@ -62,7 +62,8 @@ def two() -> Iterator[Raylets]:
 
 
 def answers(folder: Path, *names: str, tell=lambda line: None) -> dict[str, batch.Answer]:
-    given = list(cluster.grade_all(jobs(*names), [str(folder)], Needs(), 60.0, tell, Scripted))
+    settings = results.ClassSettings(0, only=(str(folder),))
+    given = list(cluster.grade_all(jobs(*names), settings, Needs(), 60.0, tell, Scripted))
     assert sorted(job.key for job, _ in given) == sorted(names)
     return {job.key: answer for job, answer in given}
 
@@ -82,7 +83,8 @@ def test_every_job_has_one_answer_whatever_becomes_of_the_others(two, tmp_path):
 def test_what_was_on_a_lost_node_is_graded_elsewhere(two, tmp_path):
     names = [f"sleep-{number}" for number in range(10)]
     told: list[str] = []
-    given = cluster.grade_all(jobs(*names), [str(tmp_path)], Needs(), 60.0, told.append, Scripted)
+    settings = results.ClassSettings(0, only=(str(tmp_path),))
+    given = cluster.grade_all(jobs(*names), settings, Needs(), 60.0, told.append, Scripted)
     done = [next(given) for _ in range(4)]
     two.kill(two.nodes[-1])
     try:
@@ -143,10 +145,10 @@ def test_room():
 def test_a_node_without_a_sandbox_is_refused_unless_it_is_asked_for(monkeypatch):
     monkeypatch.setattr(rungs, "problem", lambda rung, device: "" if rung == rungs.RLIMITS else "is missing")
     with pytest.raises(rungs.Unavailable, match="is missing"):
-        cluster._check_sandbox(["--sandbox", "auto"], "cpu")
+        cluster._check_sandbox("auto", "cpu")
     with pytest.raises(rungs.Unavailable, match="landlock: is missing"):
-        cluster._check_sandbox(["--sandbox", "landlock"], "cpu")
-    cluster._check_sandbox(["--sandbox", "rlimits"], "cpu")
+        cluster._check_sandbox("landlock", "cpu")
+    cluster._check_sandbox("rlimits", "cpu")
 
 
 def timeless(report: dict) -> dict:

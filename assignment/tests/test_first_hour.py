@@ -4,7 +4,6 @@ import io
 import json
 import os
 import re
-from argparse import Namespace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,6 +12,7 @@ from rich.console import Console
 
 from assignment import release
 from assignment.commands import greeting, handout, next_check, progress, run
+from assignment.commands.settings import Settings
 from assignment.compiling import cache
 from assignment.judge.pool import FUNCTIONS
 from assignment.scoring import checks, score, where
@@ -261,22 +261,12 @@ def test_without_a_folder_nothing_is_kept(tmp_path, monkeypatch, home):
 
 
 UNWRITTEN = Submission({})
-OPTIONS = {
-    "only": [],
-    "practice": False,
-    "inline": False,
-    "json": None,
-    "junit": None,
-    "markdown": None,
-    "fail_under": None,
-    "path": Path(),
-}
 
 
 @pytest.mark.parametrize(
     "different",
     [
-        {"only": ["rmsnorm"]},
+        {"only": ("rmsnorm",)},
         {"inline": True},
         {"json": Path("report.json")},
         {"junit": Path("report.xml")},
@@ -291,11 +281,11 @@ def test_who_grades_others_keeps_nothing_and_is_told_nothing(tmp_path, monkeypat
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
     for _ in range(2):
-        assert run.remarks(Namespace(**OPTIONS | different), report_of("ok"), UNWRITTEN)[0] == []
+        assert run.remarks(Settings(**different), report_of("ok"), UNWRITTEN)[0] == []
     assert not kept.exists()
-    assert run.remarks(Namespace(**OPTIONS), report_of(), UNWRITTEN)[0][0].startswith("Welcome")
-    assert run.remarks(Namespace(**OPTIONS), report_of("ok"), UNWRITTEN)[0] == []
-    assert run.remarks(Namespace(**OPTIONS), report_of("ok", "ok"), UNWRITTEN)[0][0].startswith("Newly passed")
+    assert run.remarks(Settings(), report_of(), UNWRITTEN)[0][0].startswith("Welcome")
+    assert run.remarks(Settings(), report_of("ok"), UNWRITTEN)[0] == []
+    assert run.remarks(Settings(), report_of("ok", "ok"), UNWRITTEN)[0][0].startswith("Newly passed")
     assert not list((tmp_path / "work").iterdir())
 
 

@@ -1,12 +1,11 @@
 """Practice is graded where somebody asks for it, and is in no sum."""
 
-from argparse import Namespace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from assignment.commands import progress, run
+from assignment.commands.settings import Settings
 from assignment.release import ROOT
 from assignment.scoring import checks, practice, score
 from assignment.submission import REFERENCE, Submission, read
@@ -55,13 +54,11 @@ def test_a_grade_that_did_not_ask_spends_nothing_on_it():
 @pytest.mark.parametrize(("practised", "first"), [(False, "Welcome!"), (True, "Practice is graded by its name")])
 def test_it_is_told_beside_the_points(practised, first, monkeypatch):
     """In place of the greeting: who has written a first kernel has begun"""
-    options = Namespace(only=[], practice=False, inline=False, json=None, junit=None, markdown=None,
-                              fail_under=None, path=Path())  # fmt: skip
     monkeypatch.setattr(progress, "lines", lambda path, data: [])
     submission = read(REFERENCE if practised else ROOT)
     own = checks.select(checks.declared(), ["rmsnorm"])
     todo = [score.CheckResult(check, (score.Case("", score.TO_DO),), 1) for check in own]
-    lines, _ = run.remarks(options, score.report(SESSION, todo), submission)  # type: ignore[arg-type]
+    lines, _ = run.remarks(Settings(), score.report(SESSION, todo), submission)  # type: ignore[arg-type]
     assert lines[0].startswith(first)
 
 

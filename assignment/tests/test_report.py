@@ -7,7 +7,6 @@ import math
 import re
 import unicodedata
 import xml.etree.ElementTree as ElementTree
-from argparse import Namespace
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from rich.console import Console
 
 from assignment import finding, text
 from assignment.commands import collector, files, report
+from assignment.commands.settings import Settings
 from assignment.finding import Explanation, Finding, SourceLine, places_in
 from assignment.scoring import causes, score
 from assignment.scoring.checks import Check, declared, without_practice
@@ -227,9 +227,7 @@ def test_junit_is_well_formed_and_counts_checks(data):
 
 
 def write(tmp_path, data, json_name="report.json", junit_name="report.xml"):
-    return files.write(
-        Namespace(json=tmp_path / json_name, junit=tmp_path / junit_name, markdown=None, html=None), data
-    )
+    return files.write(Settings(json=tmp_path / json_name, junit=tmp_path / junit_name), data)
 
 
 def test_both_files_are_written_and_nothing_else(tmp_path, data):

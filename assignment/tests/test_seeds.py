@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from assignment import plugin
-from assignment.commands import cli, run
+from assignment.commands import cli
 from assignment.judge import seeds
 from assignment.simulator import calls, launch
 
@@ -92,10 +92,10 @@ def test_a_rerun_says_where_it_ran():
     """As far as the first run was told; the seed to the last digit"""
     seed = 2**64 - 1
     plain = cli.parse_arguments([])
-    assert run.command_for(plain, seed) == f"uv run grade.py --seed {seed} --only"
+    assert plain.command(seed) == f"uv run grade.py --seed {seed} --only"
     told = cli.parse_arguments(["x y", "--device", "cpu", "--sandbox", "landlock", "--jobs", "3", "--seed", str(seed)])
     assert told.seed == seed
-    assert run.command_for(told, told.seed) == (
+    assert told.command(seed) == (
         f"uv run grade.py 'x y' --device cpu --sandbox landlock --jobs 3 --seed {seed} --only"
     )
 

@@ -1,6 +1,5 @@
 """`--watch`: what a save sets off, and what cannot end it."""
 
-import argparse
 import copy
 import json
 import multiprocessing
@@ -21,6 +20,8 @@ from rich.console import Console
 
 from assignment import failure
 from assignment.commands import next_check, watch
+from assignment.commands.run import GraderRun
+from assignment.commands.settings import Settings
 from assignment.judge.pool import FATAL, LONG_S, Pool
 from assignment.sandbox.stage import GIVE_UP, GO_ON, WAIT
 from assignment.sandbox.worker_client import Worker
@@ -63,7 +64,7 @@ def test_what_cannot_be_staged_is_said_and_watched_on(capsys, pool, monkeypatch)
         raise UnusableSubmission("no room")
 
     monkeypatch.setattr(pool, "replace", full)
-    watching = watch.SaveWatch(argparse.Namespace(seed=None), next_check.Following(), [], pool, Console())
+    watching = watch.SaveWatch(Settings(), next_check.Following(), GraderRun([], pool, Console()))
     watching._start(watch.Seen(Submission({})), set())
     assert capsys.readouterr().out == "no room\n"
     assert watching._process is None
@@ -73,7 +74,7 @@ def test_a_run_in_which_the_grader_fails_says_so(capfd, pool):
     def broken(*arguments):
         raise IndexError("planted")
 
-    watching = watch.SaveWatch(argparse.Namespace(), broken, [], pool, Console())
+    watching = watch.SaveWatch(Settings(), broken, GraderRun([], pool, Console()))
     process = multiprocessing.get_context("fork").Process(target=watching._run_once, args=(set(),))
     process.start()
     process.join()

@@ -22,10 +22,10 @@ REPORT = 60_000  # bytes, as a report with its log has
 
 
 class Sleeping(batch.Grader):
-    """Sleeps as many seconds as its first argument says, and returns as much as a grade does."""
+    """Sleeps as many seconds as its settings name, and returns as much as a grade does."""
 
-    def __init__(self, arguments: list[str]) -> None:
-        self._seconds = float(arguments[0])
+    def __init__(self, settings: results.ClassSettings) -> None:
+        self._seconds = float(settings.only[0])
 
     def start(self) -> None:
         """Do nothing: nothing has to be loaded."""
@@ -40,7 +40,7 @@ def slept(jobs: int, seconds: float) -> float:
     files = {"cs336_kernels/a.py": os.urandom(15_000).hex().encode()}
     made = [batch.Job(Handed(f"s{n}", Path(f"s{n}")), Submission(files), "") for n in range(jobs)]
     start = time.monotonic()
-    done = list(cluster.grade_all(made, [str(seconds)], Needs(), 60.0, print, Sleeping))
+    done = list(cluster.grade_all(made, results.ClassSettings(0, only=(str(seconds),)), Needs(), 60.0, print, Sleeping))
     assert len(done) == jobs
     assert not [answer for _, answer in done if isinstance(answer, Exception)]
     return time.monotonic() - start
