@@ -316,10 +316,10 @@ def test_a_file_that_is_repeated_hides_nothing():
 def test_what_takes_longer_than_it_may_ends_with_a_sentence(tmp_path, capsys, monkeypatch):
     for name in ("ada", "bo"):
         class_made.keep(tmp_path, name, class_made.report(class_made.submission()), class_made.submission())
-    monkeypatch.setattr(similar, "compared", lambda *_: time.sleep(60))
+    monkeypatch.setattr(alike, "compared", lambda *_: time.sleep(60))
     assert classroom.main(["similar", str(tmp_path), "--limit", "0.2"]) == classroom.UNUSABLE
     assert "not compared within 0.2 s; give more with --limit" in capsys.readouterr().err
-    monkeypatch.setattr(similar, "compared", lambda *_: bytearray(8 << 30))
+    monkeypatch.setattr(alike, "compared", lambda *_: bytearray(8 << 30))
     assert classroom.main(["similar", str(tmp_path)]) == classroom.UNUSABLE
     assert "not compared within 3 GiB of memory" in capsys.readouterr().err
 
