@@ -1,6 +1,5 @@
 """`report RESULTS`: a page on the class, and a page for each student behind it."""
 
-import argparse
 import re
 import shlex
 from collections import Counter
@@ -23,27 +22,18 @@ SLOWEST = 5  # grades that are named
 MAX_LOG = 200_000  # characters
 
 
-def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add this command to the command line."""
-    report = commands.add_parser("report", help="a page on the class, and one for each student")
-    report.set_defaults(run=run)
-    report.add_argument("results", type=Path, help="the folder that `grade --to` has made")
-    report.add_argument("--title", default="CS336 kernels", help="above the page")
-    report.add_argument("--price", type=float, metavar="P", help="of an hour of one grader")
-
-
-def run(options: argparse.Namespace, console: Console) -> int:
+def run(console: Console, results: Path, title: str, price: float | None) -> int:
     """Write the pages; returns the exit status."""
-    found = tables.read(options.results)
+    found = tables.read(results)
     if not found.counted:
-        raise UnusableSubmission(f"{options.results}: no reports yet; run `{COMMAND} grade` first")
-    shown = of_class(found, options.title, options.price)
-    pages.write(options.results / PAGE, "report.html", **shown)
+        raise UnusableSubmission(f"{results}: no reports yet; run `{COMMAND} grade` first")
+    shown = of_class(found, title, price)
+    pages.write(results / PAGE, "report.html", **shown)
     for handed, report in found.counted:
-        path = options.results / STUDENTS / f"{handed.name}.html"
+        path = results / STUDENTS / f"{handed.name}.html"
         pages.write(path, "student.html", **of_student(found, handed, report))
     students = len(found.counted)
-    console.print(f"{options.results / PAGE} is the class's page, for {students} students")
+    console.print(f"{results / PAGE} is the class's page, for {students} students")
     return 0
 
 

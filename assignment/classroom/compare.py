@@ -1,6 +1,5 @@
 """`compare RESULTS OLD`: what a change of the grader does to the grades of a class, before they are published."""
 
-import argparse
 import json
 from collections import Counter
 from dataclasses import dataclass
@@ -30,31 +29,23 @@ class Change:
     is_other: bool = False  # the submission itself is another one
 
 
-def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add this command to the command line."""
-    compare = commands.add_parser("compare", help="say what a change of the grader does to grades, student by student")
-    compare.set_defaults(run=run)
-    compare.add_argument("results", type=Path, help="the new results")
-    compare.add_argument("old", type=Path, help="the ones before")
-
-
-def run(options: argparse.Namespace, console: Console) -> int:
+def run(console: Console, results: Path, old: Path) -> int:
     """Compare two folders of results; returns 1 where a verdict on the same submission changes, otherwise 0."""
-    new, old = reports(options.results), reports(options.old)
-    for line in _heads(new, old):
+    new, before = reports(results), reports(old)
+    for line in _heads(new, before):
         console.print(Text(line))
-    changes = [change for name in sorted(new.keys() & old.keys()) if (change := changed(name, old[name], new[name]))]
+    both = sorted(new.keys() & before.keys())
+    changes = [change for name in both if (change := changed(name, before[name], new[name]))]
     graders = [change for change in changes if not change.is_other]
     for change in changes:
         _tell(change, console)
-    for title, names in (("only before", old.keys() - new.keys()), ("only now", new.keys() - old.keys())):
+    for title, names in (("only before", before.keys() - new.keys()), ("only now", new.keys() - before.keys())):
         if names:
             console.print(Text(f"{title}: {', '.join(sorted(names))}"))
     moved = [change for change in graders if change.before != change.after]
     up = sum(change.after > change.before for change in moved)
-    both = len(new.keys() & old.keys())
-    console.print(f"{both} in both: {both - len(changes)} the same, {up} gain points, {len(moved) - up} lose points, "
-                  f"{len(graders) - len(moved)} keep them with another verdict, "
+    console.print(f"{len(both)} in both: {len(both) - len(changes)} the same, {up} gain points, "
+                  f"{len(moved) - up} lose points, {len(graders) - len(moved)} keep them with another verdict, "
                   f"{len(changes) - len(graders)} handed in something else")  # fmt: skip
     by_check = Counter((name, what) for change in graders for name, what in change.checks)
     for (name, what), count in by_check.most_common(MOST):

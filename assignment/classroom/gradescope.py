@@ -5,7 +5,6 @@ settings.json               the grader's commit, and what was chosen here
 grader/                     the student release, and what writes results.json; no attacks, no reference
 """
 
-import argparse
 import io
 import json
 import zipfile
@@ -25,26 +24,16 @@ TIME = (1980, 1, 1, 0, 0, 0)  # the first that a zip knows: the same commit give
 VISIBILITIES = ("visible", "after_due_date", "after_published", "hidden")
 
 
-def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add this command to the command line."""
-    gradescope = commands.add_parser("gradescope", help="pack an autograder for Gradescope, from the last commit")
-    gradescope.set_defaults(run=run)
-    gradescope.add_argument("--to", type=Path, required=True, metavar="autograder.zip", help="the file to upload")
-    gradescope.add_argument("--seed", type=int, help="one for all (default: a fresh one for each submission)")
-    gradescope.add_argument("--visibility", choices=VISIBILITIES, default="visible", help="when students see the tests")
-    gradescope.add_argument("--minutes", type=float, default=38.0, help="for one submission, less than Gradescope's")
-
-
-def run(options: argparse.Namespace, console: Console) -> int:
+def run(console: Console, to: Path, seed: int | None, visibility: str, minutes: float) -> int:
     """Write the zip; returns the exit status."""
     try:
         commit = release.head_commit(release.ROOT)
         tree = release.read_commit(release.ROOT, commit)
-        files = packed(tree, HarnessSettings(commit, options.seed, options.visibility, options.minutes))
-        replace(options.to, zipped(files))
+        files = packed(tree, HarnessSettings(commit, seed, visibility, minutes))
+        replace(to, zipped(files))
     except (release.ReleaseError, OSError) as error:
         raise UnusableSubmission(str(error)) from error
-    console.print(f"{options.to}: {len(files)} files of {commit[:12]}; upload it under Configure Autograder")
+    console.print(f"{to}: {len(files)} files of {commit[:12]}; upload it under Configure Autograder")
     console.print("and choose there: Container Specifications 4 CPU, 6 GB RAM; Autograder Timeout 40 minutes")
     return 0
 

@@ -1,6 +1,5 @@
 """`leaderboard RESULTS`: a page of speed, as ratios to the baselines timed in the same minutes."""
 
-import argparse
 import json
 import math
 import secrets
@@ -62,25 +61,15 @@ class LeaderboardRow:
     overall: float | None  # where every function was timed
 
 
-def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add this command to the command line."""
-    board = commands.add_parser("leaderboard", help="a page of speed beside the baselines")
-    board.set_defaults(run=run)
-    board.add_argument("results", type=Path, help="the folder that `grade --to` has made")
-    board.add_argument("--to", type=Path, metavar="FILE", help=f"default: RESULTS/{PAGE}")
-    board.add_argument("--title", default="CS336 kernels", help="above the page")
-    board.add_argument("--pseudonyms", action="store_true", help=f"for names: RESULTS/{PSEUDONYMS}")
-
-
-def run(options: argparse.Namespace, console: Console) -> int:
+def run(console: Console, results: Path, to: Path | None, title: str, is_pseudonymous: bool) -> int:
     """Write the page; returns the exit status."""
-    found = tables.read(options.results)
+    found = tables.read(results)
     reports = {handed.student: one for handed, one in found.counted}
     timed = {name: one for name, one in reports.items() if ratios_of(one)}
     if not timed:
-        raise UnusableSubmission(f"{options.results}: nothing was timed; grade with --device cuda")
-    if options.pseudonyms:
-        names = pseudonyms(options.results / PSEUDONYMS, reports)
+        raise UnusableSubmission(f"{results}: nothing was timed; grade with --device cuda")
+    if is_pseudonymous:
+        names = pseudonyms(results / PSEUDONYMS, reports)
     else:
         names = distinct({one.student: class_report.people(one) for one, _ in found.counted})
     right = {name: one for name, one in timed.items() if is_right(one)}
@@ -88,10 +77,9 @@ def run(options: argparse.Namespace, console: Console) -> int:
         {"machine": text.line(machine), "columns": columns(own.values()), "rows": rows(own, names)}
         for machine, own in by_machine(right).items()
     ]
-    path = options.to or options.results / PAGE
+    path = to or results / PAGE
     left_out = len(timed) - len(right)
-    title = f"{options.title}: leaderboard"
-    pages.write(path, "leaderboard.html", title=title, boards=boards, left_out=left_out)
+    pages.write(path, "leaderboard.html", title=f"{title}: leaderboard", boards=boards, left_out=left_out)
     console.print(f"{path} has {len(right)} submissions; {left_out} were timed and are not on it")
     return 0
 

@@ -5,7 +5,6 @@ hash, the checks, the device, the sandbox, the versions of PyTorch, Triton, NumP
 and its commit. Where the grader here is another one, that commit is checked out beside it for as long as it takes.
 """
 
-import argparse
 import contextlib
 import json
 import os
@@ -55,44 +54,34 @@ class KnownRepetition(TypedDict):
     cpu_then_s: float | None
 
 
-def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add this command to the command line."""
-    again = commands.add_parser("reproduce", help="grade once more as a report says, alone, and compare")
-    again.set_defaults(run=run)
-    which = "RESULTS/reports/NAME.json, any file of grade.py --json, or RESULTS with --sample"
-    again.add_argument("reports", type=Path, nargs="+", metavar="REPORT", help=which)
-    again.add_argument("--submission", type=Path, metavar="PATH", help="of one report: a folder or zip")
-    again.add_argument("--check", metavar="NAME", help="keep all that this check shows, the recorded program with it")
-    again.add_argument("--sample", type=int, metavar="N", help="of a class's reports: N that the seed draws")
-    again.add_argument("--seed", type=int, default=0, help="of the sample (default: 0)")
-
-
-def run(options: argparse.Namespace, console: Console) -> int:
+def run(
+    console: Console, reports: list[Path], submission: Path | None, check: str | None, sample: int | None, seed: int
+) -> int:
     """Repeat grades; returns 0 where all came out the same."""
-    if options.sample is not None:
-        return _run_sample(options, console)
-    if options.submission and len(options.reports) > 1:
+    if sample is not None:
+        (folder,) = reports
+        return _run_sample(console, folder, sample, seed)
+    if submission and len(reports) > 1:
         raise UnusableSubmission("--submission belongs to one report")
     is_same = True
-    for path in options.reports:
+    for path in reports:
         report = _read(path)
-        submission = _submission_of(report, path, options.submission)
-        again = repeated(path.stem, report, submission)
+        found = _submission_of(report, path, submission)
+        again = repeated(path.stem, report, found)
         is_same &= not again.differences
         _tell(again, report, console)
-        if options.check:
+        if check:
             evidence = path.with_name(f"{path.stem}.evidence.txt")
-            replace(evidence, explained(report, submission, options.check).encode())
-            console.print(Text(f"  {evidence} shows {options.check}, with what its host code was recorded to do"))
+            replace(evidence, explained(report, found, check).encode())
+            console.print(Text(f"  {evidence} shows {check}, with what its host code was recorded to do"))
     return SAME if is_same else DIFFERENT
 
 
-def _run_sample(options: argparse.Namespace, console: Console) -> int:
+def _run_sample(console: Console, folder: Path, sample: int, seed: int) -> int:
     """Repeat some reports of a class, those of an earlier run with the same seed not again."""
-    (folder,) = options.reports
     paths = sorted((folder / "reports").glob("*.json"))
     graded = [path for path in paths if "failed" not in _read(path)]
-    chosen = random.Random(options.seed).sample(graded, min(options.sample, len(graded)))
+    chosen = random.Random(seed).sample(graded, min(sample, len(graded)))
     known = _known(folder)
     for path in chosen:
         report = _read(path)

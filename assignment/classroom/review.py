@@ -1,6 +1,5 @@
 """`review RESULTS`: what needs a person before grades are published, and what was decided."""
 
-import argparse
 import shlex
 from pathlib import Path
 
@@ -18,34 +17,23 @@ MAX_CHECKS = 2  # named; the others are counted
 GUTTER = "    | "
 
 
-def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add this command to the command line."""
-    review = commands.add_parser("review", help="what needs a person, and what was decided")
-    review.set_defaults(run=run)
-    review.add_argument("results", type=Path, help="the folder that `grade --to` has made")
-    decided = "set the points of a problem, or of `total`"
-    review.add_argument("--decide", nargs=3, metavar=("NAME", "PROBLEM", "POINTS"), help=decided)
-    review.add_argument("--reason", default="", help="of the decision; the student may read it")
-    review.add_argument("--by", default="", help="who has decided")
-
-
-def run(options: argparse.Namespace, console: Console) -> int:
+def run(console: Console, results: Path, decide: list[str] | None, reason: str, by: str) -> int:
     """Keep a decision, or list what needs one; exit status 1 where something is open."""
-    form = tables.form_of(options.results)
-    if options.decide:
-        decision = _decide(options, tables.reports(options.results, form))
-        tables.write(options.results, form)
+    form = tables.form_of(results)
+    if decide:
+        decision = _decide(results, tables.reports(results, form), decide, reason, by)
+        tables.write(results, form)
         console.print(Text(f"{decision.name}: {decision.told}"))
-        console.print(f"kept in {options.results / decisions.FILE}; the tables are written anew")
+        console.print(f"kept in {results / decisions.FILE}; the tables are written anew")
         return SETTLED
-    if options.reason or options.by:
+    if reason or by:
         raise UnusableSubmission("--reason, --by: expected --decide NAME PROBLEM POINTS with them")
-    tables.write(options.results, form)  # decisions may have been edited by hand
-    whole = tables.read(options.results)
+    tables.write(results, form)  # decisions may have been edited by hand
+    whole = tables.read(results)
     found = of_class(whole)
     waiting = [finding for finding in found if finding.decision is None]
     for finding in waiting:
-        _show(finding, options.results, console)
+        _show(finding, results, console)
     for decision in {one.decision: None for one in found if one.decision}:
         console.print(Text(f"decided: {decision.name}, {decision.told}"))
     for decision, why in decisions.void(whole.made, whole.reports):
@@ -58,21 +46,21 @@ def run(options: argparse.Namespace, console: Console) -> int:
     return OPEN if waiting else SETTLED
 
 
-def _decide(options: argparse.Namespace, reports: dict[str, KeptReport]) -> decisions.Decision:
+def _decide(folder: Path, reports: dict[str, KeptReport], asked: list[str], reason: str, by: str) -> decisions.Decision:
     """Keep the decision; raises UnusableSubmission."""
-    name, problem, points = options.decide
+    name, problem, points = asked
     if name not in reports:
-        where = f"{options.results}/reports"
+        where = f"{folder}/reports"
         raise UnusableSubmission(f"--decide {name}: no report of that name; see {where}")
     report = reports[name]
     sha256 = decisions.sha256_of(report)
     try:
-        decision = decisions.new(name, problem, float(points), options.reason, options.by, sha256)
+        decision = decisions.new(name, problem, float(points), reason, by, sha256)
     except ValueError as error:
         raise UnusableSubmission(f"--decide {name} {problem} {points}: {error}") from None
     if problem not in decisions.about([decision], name, report):
         raise UnusableSubmission(f"--decide {name} {problem}: the report has no such problem")
-    decisions.add(options.results, decision)
+    decisions.add(folder, decision)
     return decision
 
 

@@ -4,7 +4,6 @@ What all have been given (stubs, the handout's code) does not count; alike.py sa
 where to look, and nothing of how it came about.
 """
 
-import argparse
 import contextlib
 import json
 import re
@@ -28,21 +27,10 @@ MOST_LINES = 60  # of a passage
 PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
-def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add this command to the command line."""
-    similar = commands.add_parser("similar", help="show passages that two submissions share, and the class does not")
-    similar.set_defaults(run=run)
-    similar.add_argument("results", type=Path, help="what `grade --to` wrote")
-    similar.add_argument("--given", type=Path, nargs="+", default=[], metavar="PATH",
-                         help="more code that all have been given: folders, Python or Markdown files")  # fmt: skip
-    similar.add_argument("--limit", type=float, default=batch.LIMIT_S, metavar="S", help="seconds for all of it")
-    similar.add_argument("--to", type=Path, metavar="FILE.html", help="the page (default: RESULTS/similar.html)")
-
-
-def run(options: argparse.Namespace, console: Console) -> int:
+def run(console: Console, results: Path, given: list[Path], limit: float, to: Path | None) -> int:
     """Compare a class's submissions and write the page; returns the exit status."""
-    with _limited(options.limit):
-        return _compare(options, console)
+    with _limited(limit):
+        return _compare(console, results, given, to or results / "similar.html")
 
 
 @contextlib.contextmanager
@@ -67,15 +55,14 @@ def _limited(seconds: float) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_AS, limits)
 
 
-def _compare(options: argparse.Namespace, console: Console) -> int:
-    works = submissions_of(options.results)
+def _compare(console: Console, results: Path, given: list[Path], to: Path) -> int:
+    works = submissions_of(results)
     if len(works) < 2:
         wanted = "expected two, in sources/, where `grade --to` keeps them"
-        raise UnusableSubmission(f"{options.results}: {len(works)} submissions to compare; {wanted}")
-    texts = texts_of([ROOT / PACKAGE, ROOT / "handout", ROOT / "handout.md", *options.given])
+        raise UnusableSubmission(f"{results}: {len(works)} submissions to compare; {wanted}")
+    texts = texts_of([ROOT / PACKAGE, ROOT / "handout", ROOT / "handout.md", *given])
     known = set(prints_of(texts, sys.maxsize).places)
     found, same = alike.compared(works, known), alike.identical(works, set(texts.values()))
-    to = options.to or options.results / "similar.html"
     pages.write(to, "similar.html", **shown(found, same, {work.name: work for work in works}))
     console.print(f"{found.n_students} students, {found.n_compared} pairs with something in common")
     console.print(

@@ -116,9 +116,11 @@ def read(folder: Path) -> Class:
 
 @dataclass(frozen=True)
 class Written:
-    """What the tables lack: submissions that have no report yet, students whom the import forms leave out."""
+    """What the tables lack: submissions without a report or a whole grade, students whom the import forms leave out."""
 
+    n_handed: int
     waiting: tuple[str, ...]
+    failed: dict[str, KeptReport]
     left_out: tuple[str, ...]
     grades: Path
 
@@ -129,7 +131,8 @@ def write(folder: Path, form: Form) -> Written:
     Where decisions cannot be read raises UnusableSubmission, and leaves them.
     """
     replace(folder / FILE, form.as_json())
-    found = decided(reports(folder, form), decisions.read(folder))
+    graded_as = reports(folder, form)
+    found = decided(graded_as, decisions.read(folder))
     waiting = tuple(one.name for one in form.handed if one.name not in found)
     graded = [(one, found.get(one.name) or results.waiting()) for one in form.handed]
     students, left_out = grades.importable(graded, form.pick)
@@ -142,4 +145,5 @@ def write(folder: Path, form: Form) -> Written:
     for name, content in made.items():
         replace(folder / f"{name}{kept}", content)
         (folder / f"{name}{stale}").unlink(missing_ok=True)
-    return Written(waiting, tuple(dict.fromkeys(left_out)), folder / f"grades{kept}")
+    failed = {name: report for name, report in graded_as.items() if "failed" in report}
+    return Written(len(form.handed), waiting, failed, tuple(dict.fromkeys(left_out)), folder / f"grades{kept}")

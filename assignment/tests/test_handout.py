@@ -13,7 +13,7 @@ import pytest
 import triton
 
 from assignment.bank import __main__ as bank
-from assignment.classroom import __main__ as classroom
+from assignment.classroom import cli as classroom
 from assignment.commands import cli, handout
 from assignment.compiling import __main__ as compiling
 from assignment.handout import __main__ as pages
@@ -260,7 +260,7 @@ def test_commands_have_a_known_form(command, pytest_help):
         case ["uv", "run", "python", "-m", "assignment.compiling", *arguments]:
             compiling.parse_arguments(arguments)
         case ["uv", "run", "--extra", "classroom", "python", "-m", "assignment.classroom", *arguments]:
-            classroom.parse_arguments(arguments)
+            classroom.parsed(arguments)
         case ["uv", "run", "python", "-m", "assignment.compiling.agreement", path]:
             assert (ROOT / path).is_dir()
         case ["uv", "run", "python", "-m", "assignment.bank", *arguments]:
