@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from assignment.bank.edits import Bug, edited
+from assignment.bank.operators.edits import Bug, edited
 from assignment.submission import PACKAGE, REFERENCE
 from tests import operators
 

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from assignment.bank import bugs, cheats, edits
+from assignment.bank import bugs, cheats
+from assignment.bank.operators import edits
 from assignment.judge.pool import FUNCTIONS
 from assignment.scoring import checks
 from assignment.submission import REFERENCE, Submission, read

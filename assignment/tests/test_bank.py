@@ -13,7 +13,7 @@ import pytest
 from assignment.bank import bugs
 from assignment.bank.__main__ import parsed
 from assignment.bank.corpus import BUG, GRADED, VARIANT, Entry, defined, entries
-from assignment.bank.edits import Bug, bug, table
+from assignment.bank.operators.edits import Bug, bug, table
 from assignment.bank.run import engines, grade, matrix, one_bug, results_page, rules, yardstick
 from assignment.bank.run.judging import GradingJob, Result, Verdict, judge_all, key
 from assignment.bank.run.verdicts import VerdictRow, costs, judge, misnamed, naming, only_killer

@@ -230,7 +230,7 @@ MODELS = {"negate": Models([COPY], "handout/vector_add.md#what-goes-wrong", n_in
 """,
     "assignment/bank/operators/negate/__init__.py": "",
     "assignment/bank/operators/negate/solution.py": SOLUTION,
-    "assignment/bank/operators/negate/bugs.py": """from assignment.bank.edits import bug
+    "assignment/bank/operators/negate/bugs.py": """from assignment.bank.operators.edits import bug
 
 PROBLEM = "negate"
 FILES = ("practice/negate.py",)

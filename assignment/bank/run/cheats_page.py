@@ -3,7 +3,7 @@
 from assignment.bank.cheats import CLASSES, CONFINED, Cheat
 from assignment.bank.run import held
 from assignment.bank.run.judging import Result
-from assignment.bank.run.results_page import listed
+from assignment.bank.run.results_page import listed, table
 from assignment.bank.run.verdicts import VerdictRow, judge
 from assignment.scoring.checks import Check
 
@@ -31,10 +31,9 @@ def render(rows: list[VerdictRow], checks: list[Check]) -> str:
     """Return a table in Markdown: what came of each cheat."""
     problem_of = {check.name: check.problem for check in checks}
     cheats = [(row.entry.cheat, row) for row in rows if row.entry.cheat]
-    lines = ["| cheat | attacks | must | came |", "|---|---|---|---|"]
-    for cheat, came in _came(cheats, problem_of):
-        lines.append(f"| {_name(cheat)} | {cheat.problem} | {cheat.expectation} | {came} |")
-    return "\n".join(lines)
+    found = _came(cheats, problem_of)
+    cells = ([_name(cheat), cheat.problem, cheat.expectation, came] for cheat, came in found)
+    return "\n".join(table("cheat | attacks | must | came", cells))
 
 
 def _name(cheat: Cheat) -> str:
@@ -60,13 +59,13 @@ def _classes(cheats: list[tuple[Cheat, VerdictRow]], problem_of: dict[str, str])
     """Return a table of class × rung: how many of how many runs were held."""
     runs = [(cheat, result) for cheat, row in cheats for result in row.results]
     rungs = sorted({result.rung for _, result in runs if result.rung})
-    lines = [f"| class | {' | '.join(rungs)} |", "|---" * (len(rungs) + 1) + "|"]
+    cells = []
     for group in CLASSES:
         own = [(cheat, result) for cheat, result in runs if cheat.group == group]
         by_rung = [[(cheat, result) for cheat, result in own if result.rung == rung] for rung in rungs]
         where = "" if group in CONFINED else " (any sandbox)"
-        lines.append(f"| {group}{where} | {' | '.join(_held(found, problem_of) for found in by_rung)} |")
-    return "\n".join(lines)
+        cells.append([f"{group}{where}", *(_held(found, problem_of) for found in by_rung)])
+    return "\n".join(table(" | ".join(["class", *rungs]), cells))
 
 
 def _held(runs: list[tuple[Cheat, Result]], problem_of: dict[str, str]) -> str:

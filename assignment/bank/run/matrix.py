@@ -4,21 +4,10 @@ import math
 
 from assignment.bank.bugs import gathered
 from assignment.bank.corpus import BUG, GRADED, VARIANT
+from assignment.bank.run import verdicts
 from assignment.bank.run.judging import CAUGHT
-from assignment.bank.run.results_page import listed
-from assignment.bank.run.verdicts import (
-    HONEST,
-    Cost,
-    VerdictRow,
-    costs,
-    honest_margin,
-    is_caught,
-    judge,
-    misnamed,
-    naming,
-    only_killer,
-    weakest_bug,
-)
+from assignment.bank.run.results_page import listed, table
+from assignment.bank.run.verdicts import HONEST, Cost, VerdictRow
 from assignment.scoring.checks import Check, problems
 from tests import operators
 
@@ -36,7 +25,7 @@ REASONS = {
 
 def render(rows: list[VerdictRow], checks: list[Check]) -> str:
     """Return all tables in Markdown: checks, right submissions, and bug × check for each problem."""
-    parts = [summary(rows), _checks(rows, checks), yardstick(costs(rows, checks)), _variants(rows)]
+    parts = [summary(rows), _checks(rows, checks), yardstick(verdicts.costs(rows, checks)), _variants(rows)]
     with_bugs = {row.entry.problem for row in rows if row.entry.kind == BUG}
     parts += [_matrix(problem, rows, checks) for problem in operators.problems() if problem in with_bugs]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -44,6 +33,7 @@ def render(rows: list[VerdictRow], checks: list[Check]) -> str:
 
 def section(rows: list[VerdictRow], checks: list[Check]) -> str:
     """Return the totals, a line for each problem, and everything that is not perfect."""
+    header = "problem | bugs | caught | least margin | of | right | largest margin | of"
     lines = [
         f"Bugs were graded on {_seeds(rows, BUG)} seeds, right submissions on {_seeds(rows, VARIANT)}. A margin is",
         f"the largest error over its bound: at most {HONEST} is honest, at least {CAUGHT:g} is safely caught, and ∞ is",
@@ -51,9 +41,7 @@ def section(rows: list[VerdictRow], checks: list[Check]) -> str:
         "",
         *(f"- {line}" for line in summary(rows).splitlines()),
         "",
-        "| problem | bugs | caught | least margin | of | right | largest margin | of |",
-        "|---|---|---|---|---|---|---|---|",
-        *(_problem_line(problem, rows, checks) for problem in operators.problems()),
+        *table(header, (_problem_cells(problem, rows, checks) for problem in operators.problems())),
     ]
     return "\n".join(lines + _imperfect(rows, checks))
 
@@ -62,22 +50,22 @@ def _seeds(rows: list[VerdictRow], kind: str) -> int:
     return max((len(row.results) for row in rows if row.entry.kind == kind), default=0)
 
 
-def _problem_line(problem: str, rows: list[VerdictRow], checks: list[Check]) -> str:
+def _problem_cells(problem: str, rows: list[VerdictRow], checks: list[Check]) -> list[str]:
     own = [check.name for check in checks if check.problem == problem]
     bugs = [row for row in rows if row.entry.kind == BUG and row.entry.problem == problem]
     right = [row for row in rows if row.entry.kind == VARIANT and problem in row.entry.problems]
-    weakest, bug = min((weakest_bug(bugs, name) for name in own), default=(math.inf, ""))
-    honest, variant = max((honest_margin(right, name) for name in own), default=(0.0, ""))
-    cells = [problem, str(len(bugs)), str(sum(map(is_caught, bugs))), _number(weakest), _short(bug)]
-    return f"| {' | '.join([*cells, str(len(right)), f'{honest:.3f}', _short(variant)])} |"
+    weakest, bug = min((verdicts.weakest_bug(bugs, name) for name in own), default=(math.inf, ""))
+    honest, variant = max((verdicts.honest_margin(right, name) for name in own), default=(0.0, ""))
+    cells = [problem, str(len(bugs)), str(sum(map(verdicts.is_caught, bugs))), _number(weakest), _short(bug)]
+    return [*cells, str(len(right)), f"{honest:.3f}", _short(variant)]
 
 
 def _imperfect(rows: list[VerdictRow], checks: list[Check]) -> list[str]:
-    told = set(naming(rows)[0])
+    told = set(verdicts.naming(rows)[0])
     untold = [row.entry.name for row in rows if row.entry.kind == BUG and row.entry.name not in told]
     paying = [f"{_short(row.entry.name)}: {', '.join(map(_column, row.entry.pays))}" for row in rows if row.entry.pays]
     return [
-        *listed("What the command complains of", judge(rows, checks)),
+        *listed("What the command complains of", verdicts.judge(rows, checks)),
         *listed("Bugs that neither their name nor their line tells", [name.removeprefix("bugs/") for name in untold]),
         *listed("Right submissions that pay for their style, and in which checks", paying),
     ]
@@ -92,16 +80,15 @@ def yardstick(found: list[Cost]) -> str:
         "Real students' mistakes, one at a time, on one seed. Each costs the check that is there for it, and at most a",
         f"quarter of its problem. {told} of {len(found)} are told by a hint or by their line.",
         "",
-        "| defect | bug | costs | its check | others | told |",
-        "|---|---|---|---|---|---|",
     ]
+    cells = []
     for cost in found:
         entry = cost.row.entry
         others = ", ".join(_column(name) for name in cost.failed if name != entry.caught_by)
-        cells = [f"{_direction(entry.problem)}: {cost.defect.title}", _short(entry.name)]
-        cells += [f"{cost.lost:g} of {cost.points:g}", _column(entry.caught_by), others, "yes" if cost.is_told else ""]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        named, lost = f"{_direction(entry.problem)}: {cost.defect.title}", f"{cost.lost:g} of {cost.points:g}"
+        is_told = "yes" if cost.is_told else ""
+        cells.append([named, _short(entry.name), lost, _column(entry.caught_by), others, is_told])
+    return "\n".join([*lines, *table("defect | bug | costs | its check | others | told", cells)])
 
 
 def _direction(problem: str) -> str:
@@ -112,7 +99,7 @@ def useless(rows: list[VerdictRow], checks: list[Check]) -> list[str]:
     """Return the checks that neither kill a bug alone nor have a reason, where bugs were graded by all checks."""
     if not _is_whole(rows):
         return []
-    alone = only_killer(rows)
+    alone = verdicts.only_killer(rows)
     names = [c.name for c in checks if c.name not in alone and not _reason(c.name)]
     return [f"{name}: catches no bug that no other check catches, and REASONS has no reason" for name in names]
 
@@ -132,8 +119,8 @@ def summary(rows: list[VerdictRow]) -> str:
     variants = [row for row in rows if row.entry.kind == VARIANT]
     lines = []
     if bugs:
-        caught = sum(map(is_caught, bugs))
-        right, wrong = naming(rows)
+        caught = sum(map(verdicts.is_caught, bugs))
+        right, wrong = verdicts.naming(rows)
         lines.append(f"{caught} of {len(bugs)} planted bugs caught by their own check on every seed")
         lines.append(f"{len(right)} of them are told by their name or their line, {len(wrong)} get a wrong name")
         lines += _over_all_checks(bugs) if _is_whole(bugs) else []
@@ -152,42 +139,41 @@ def summary(rows: list[VerdictRow]) -> str:
 def _over_all_checks(bugs: list[VerdictRow]) -> list[str]:
     """Return the wrong names of the checks that a bug fails, its own and others; each pair of bug and check once."""
     failures = {(row.entry.name, check) for row in bugs for check in row.kills}
-    wrong = {(bug, check): hint for bug, check, hint in misnamed(bugs)}
+    wrong = {(bug, check): hint for bug, check, hint in verdicts.misnamed(bugs)}
     line = f"over all checks {len(wrong)} of {len(failures)} failures get a wrong name"
     return [f"{line}, of {len({bug for bug, _ in wrong})} bugs"]
 
 
 def _checks(rows: list[VerdictRow], checks: list[Check]) -> str:
-    alone = only_killer(rows) if (is_whole := _is_whole(rows)) else {}
+    alone = verdicts.only_killer(rows) if (is_whole := _is_whole(rows)) else {}
     lines = [
         "## Checks",
         "",
         "*Honest*: the largest margin of a right submission. *Weakest*: the least margin of a bug that the check must",
         "catch. *Alone*: how many bugs no other check catches, or why the check is there.",
         "",
-        "| check | honest | whose | weakest | bug | alone |",
-        "|---|---|---|---|---|---|",
     ]
+    cells = []
     for check in checks:
-        honest, variant = honest_margin(rows, check.name)
-        weakest, bug = weakest_bug(rows, check.name)
+        honest, variant = verdicts.honest_margin(rows, check.name)
+        weakest, bug = verdicts.weakest_bug(rows, check.name)
         worth = str(len(alone[check.name])) if check.name in alone else _reason(check.name) or "0" * is_whole
-        cells = [f"`{check.name}`", f"{honest:.3f}", _short(variant) if honest else ""]
-        cells += [_number(weakest) if bug else "", _short(bug), worth]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        cells.append([f"`{check.name}`", f"{honest:.3f}", _short(variant) if honest else ""])
+        cells[-1] += [_number(weakest) if bug else "", _short(bug), worth]
+    return "\n".join([*lines, *table("check | honest | whose | weakest | bug | alone", cells)])
 
 
 def _variants(rows: list[VerdictRow]) -> str:
-    lines = ["## Right submissions", "", "| submission | graded on | largest margin | check | pays |"]
-    lines.append("|---|---|---|---|---|")
+    cells = []
     for row in rows:
         if row.entry.kind == VARIANT:
             margin, check = row.worst
             where = "everything" if row.entry.problems == GRADED else ", ".join(row.entry.problems)
             pays = ", ".join(map(_column, row.entry.pays))
-            lines.append(f"| {_short(row.entry.name)} | {where} | {margin:.3f} | `{check}` | {pays} |")
-    return "\n".join(lines)
+            cells.append([_short(row.entry.name), where, f"{margin:.3f}", f"`{check}`", pays])
+    return "\n".join(
+        ["## Right submissions", "", *table("submission | graded on | largest margin | check | pays", cells)]
+    )
 
 
 def _matrix(problem: str, rows: list[VerdictRow], checks: list[Check]) -> str:
@@ -197,12 +183,10 @@ def _matrix(problem: str, rows: list[VerdictRow], checks: list[Check]) -> str:
     columns += sorted({name for row in rows for name in row.kills} - set(columns))
     if not rows:
         return ""
-    header = " | ".join(_column(name) for name in columns)
-    lines = [f"## {problems()[problem].title}", "", f"| bug | {header} |", "|---" * (len(columns) + 1) + "|"]
-    for row in rows:
-        cells = " | ".join(_cell(row, name) for name in columns)
-        lines.append(f"| {_short(row.entry.name)} | {cells} |")
-    return "\n".join(lines)
+    cells = ([_short(row.entry.name), *(_cell(row, name) for name in columns)] for row in rows)
+    return "\n".join(
+        [f"## {problems()[problem].title}", "", *table(" | ".join(["bug", *map(_column, columns)]), cells)]
+    )
 
 
 def _cell(row: VerdictRow, check: str) -> str:

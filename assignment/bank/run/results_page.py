@@ -1,6 +1,7 @@
 """results.md, the one committed page of what came of the banks. Each command writes its own section of it."""
 
 import subprocess
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -9,6 +10,11 @@ HEAD = """# The tests, tested
 
 Totals of the banks, and what is not perfect. Each section is written by its command, which prints all the rest.
 """
+
+
+def table(header: str, rows: Iterable[Iterable[str]]) -> list[str]:
+    """Return a table in Markdown, a line each."""
+    return [f"| {header} |", "|---" * (header.count(" | ") + 1) + "|", *(f"| {' | '.join(row)} |" for row in rows)]
 
 
 def write(title: str, command: str, body: str, page: Path = PAGE) -> None:

@@ -37,6 +37,11 @@ class VerdictRow:
                 found[name] = seeds + 1, min(least, result.verdicts[name].margin)
         return found
 
+    @cached_property
+    def verdicts(self) -> list[tuple[Result, str, Verdict]]:
+        """The verdict of each check on each seed."""
+        return [(result, name, verdict) for result in self.results for name, verdict in result.verdicts.items()]
+
     def seeds(self, check: str) -> int:
         """Return on how many seeds a check was run."""
         return sum(check in result.verdicts for result in self.results)
@@ -45,10 +50,8 @@ class VerdictRow:
     def margins(self) -> dict[str, tuple[float, int, str]]:
         """Check → the largest margin, with the seed and the case that it was seen on; but for checks that it pays."""
         worst: dict[str, tuple[float, int, str]] = {}
-        for result in self.results:
-            for name, verdict in result.verdicts.items():
-                if name in self.entry.pays:
-                    continue
+        for result, name, verdict in self.verdicts:
+            if name not in self.entry.pays:
                 seen = (verdict.margin, result.seed, verdict.case)
                 worst[name] = max(worst.get(name, seen), seen)
         return worst
@@ -118,16 +121,12 @@ def costs(rows: Iterable[VerdictRow], declared: list[Check]) -> list[Cost]:
 def _judge_yardstick(found: list[Cost], findings: Complaints) -> None:
     for cost in found:
         if cost.lost > yardstick.SHARE * cost.points:
-            checks = ", ".join(cost.failed)
-            findings.add(
-                cost.row,
-                f"costs {cost.lost:g} of {cost.points:g} points, at most {yardstick.SHARE:.0%} may be lost: {checks}",
-            )
+            checks, most = ", ".join(cost.failed), f"at most {yardstick.SHARE:.0%} may be lost"
+            findings.add(cost.row, f"costs {cost.lost:g} of {cost.points:g} points, {most}: {checks}")
     n_told = sum(cost.is_told for cost in found)
     if len(found) == len(yardstick.DEFECTS) and n_told < yardstick.TOLD * len(found):
-        findings.lines.append(
-            f"{n_told} of the yardstick's {len(found)} defects are told: {yardstick.TOLD:.0%} is asked for"
-        )
+        asked = f"{yardstick.TOLD:.0%} is asked for"
+        findings.lines.append(f"{n_told} of the yardstick's {len(found)} defects are told: {asked}")
 
 
 def _judge_cheat(row: VerdictRow, problem_of: dict[str, str], findings: Complaints) -> None:
@@ -138,27 +137,19 @@ def _judge_cheat(row: VerdictRow, problem_of: dict[str, str], findings: Complain
 
 
 def _judge_variant(row: VerdictRow, findings: Complaints) -> None:
-    for result in row.results:
-        for name in result.failed:
-            verdict = result.verdicts[name]
-            if name not in row.entry.pays:
-                findings.add(row, f"loses {name} [{verdict.case}] on seed {result.seed}: {verdict.message}")
-        for name in row.entry.pays:
-            if name in result.verdicts and name not in result.failed:
-                findings.add(row, f"was to lose {name}, and keeps it on seed {result.seed}")
-    doubted = [v for result in row.results for v in result.verdicts.values() if v.status == score.NEEDS_REVIEW]
-    if row.entry.is_doubted and not doubted:
+    pays, is_doubted = row.entry.pays, row.entry.is_doubted
+    for result, name, verdict in row.verdicts:
+        if name in result.failed and name not in pays:
+            findings.add(row, f"loses {name} [{verdict.case}] on seed {result.seed}: {verdict.message}")
+        if name in pays and name not in result.failed:
+            findings.add(row, f"was to lose {name}, and keeps it on seed {result.seed}")
+        if verdict.status == score.NEEDS_REVIEW and not is_doubted:
+            findings.add(row, f"is doubted in {name} on seed {result.seed}: {verdict.message}")
+    if is_doubted and all(verdict.status != score.NEEDS_REVIEW for *_, verdict in row.verdicts):
         findings.add(row, "was to be for staff to look at, and is not")
-    for result in row.results:
-        for name, verdict in result.verdicts.items():
-            if verdict.status == score.NEEDS_REVIEW and not row.entry.is_doubted:
-                findings.add(row, f"is doubted in {name} on seed {result.seed}: {verdict.message}")
-    for hint in {
-        str(hint) for result in row.results for verdict in result.verdicts.values() for hint in verdict.hints or ()
-    }:
+    for hint in {str(hint) for *_, verdict in row.verdicts for hint in verdict.hints or ()}:
         findings.add(row, f"is right, and gets a hint: {hint}")
-    remarks = {note for result in row.results for verdict in result.verdicts.values() for note in verdict.notes}
-    for note in sorted(remarks):
+    for note in sorted({note for *_, verdict in row.verdicts for note in verdict.notes}):
         findings.add(row, f"is warned: {note}")
     margin, name = row.worst
     if not set(row.kills) - set(row.entry.pays) and margin > HONEST:
@@ -173,17 +164,15 @@ def _judge_bug(row: VerdictRow, problem_of: dict[str, str], findings: Complaints
         return
     seeds, margin = row.kills.get(entry.caught_by, (0, 0.0))
     if seeds < row.seeds(entry.caught_by):
-        others = ", ".join(name for name in row.kills if name != entry.caught_by) or "nothing"
-        findings.add(
-            row, f"{entry.caught_by} caught it on {seeds} of {row.seeds(entry.caught_by)} seeds; also: {others}"
-        )
+        others, n = ", ".join(name for name in row.kills if name != entry.caught_by), row.seeds(entry.caught_by)
+        findings.add(row, f"{entry.caught_by} caught it on {seeds} of {n} seeds; also: {others or 'nothing'}")
     elif margin < CAUGHT:
         findings.add(row, f"{entry.caught_by} caught it by {margin:.2f} times the bound; at least {CAUGHT} is safe")
     _judge_line(row, findings)
     for name in row.kills:
         if problem_of[name] != entry.problem and name not in SHARED.get(entry.problem, []):
             findings.add(row, f"costs points in {problem_of[name]}: {name}")
-    if any(v.status == score.GRADER_ERROR for result in row.results for v in result.verdicts.values()):
+    if any(verdict.status == score.GRADER_ERROR for *_, verdict in row.verdicts):
         findings.add(row, "the grader failed on it")
 
 
@@ -197,9 +186,8 @@ def told(entry: Entry, verdict: Verdict) -> tuple[bool, bool]:
     hints = verdict.hints or []
     said = "\n".join([verdict.message, *verdict.notes, *map(str, hints)])
     names = {hint.name for hint in hints}
-    is_right = bool(entry.line and entry.line in verdict.message) or any(
-        name in names or name in said for name in entry.named
-    )
+    is_quoted = bool(entry.line and entry.line in verdict.message)
+    is_right = is_quoted or any(name in names or name in said for name in entry.named)
     return is_right, bool(hints) and not is_right
 
 
@@ -208,10 +196,8 @@ def naming(rows: Iterable[VerdictRow]) -> tuple[list[str], list[str]]:
     right, wrong = [], []
     for row in rows:
         if row.entry.kind == BUG:
-            failures = [
-                result.verdicts[row.entry.caught_by] for result in row.results if row.entry.caught_by in result.failed
-            ]
-            found = [told(row.entry, verdict) for verdict in failures]
+            check = row.entry.caught_by
+            found = [told(row.entry, result.verdicts[check]) for result in row.results if check in result.failed]
             right += [row.entry.name] * (bool(found) and all(is_right for is_right, _ in found))
             wrong += [row.entry.name] * any(is_wrong for _, is_wrong in found)
     return right, wrong
@@ -237,9 +223,8 @@ def _judge_naming(rows: list[VerdictRow], findings: list[str]) -> None:
     if len(right) < NAMED * n_bugs:
         findings.append(f"{len(right)} of {n_bugs} bugs are told by name or line: {NAMED:.0%} is asked for")
     if len(wrong) > WRONGLY * n_bugs:
-        findings.append(
-            f"{len(wrong)} of {n_bugs} bugs get a wrong name, at most {WRONGLY:.0%} may: {', '.join(wrong)}"
-        )
+        named = ", ".join(wrong)
+        findings.append(f"{len(wrong)} of {n_bugs} bugs get a wrong name, at most {WRONGLY:.0%} may: {named}")
 
 
 def _judge_line(row: VerdictRow, findings: Complaints) -> None:
@@ -261,10 +246,8 @@ def only_killer(rows: Iterable[VerdictRow]) -> dict[str, list[str]]:
 
 def honest_margin(rows: Iterable[VerdictRow], check: str) -> tuple[float, str]:
     """Return the largest margin of a check over all right submissions, and the submission."""
-    seen = [
-        (row.margins[check][0], row.entry.name) for row in rows if row.entry.kind == VARIANT and check in row.margins
-    ]
-    return max(seen, default=(0.0, ""))
+    right = (row for row in rows if row.entry.kind == VARIANT and check in row.margins)
+    return max(((row.margins[check][0], row.entry.name) for row in right), default=(0.0, ""))
 
 
 def weakest_bug(rows: Iterable[VerdictRow], check: str) -> tuple[float, str]:

@@ -1,6 +1,6 @@
-"""Planted bugs of bias and GELU, in tables: see assignment/bank/edits.py."""
+"""Planted bugs of bias and GELU, in tables: see assignment/bank/operators/edits.py."""
 
-from assignment.bank.edits import table
+from assignment.bank.operators.edits import table
 
 PROBLEM = "bias_gelu"
 FILES = ("practice/bias_gelu.py",)

@@ -1,6 +1,6 @@
-"""Planted bugs of LayerNorm, in tables: see assignment/bank/edits.py."""
+"""Planted bugs of LayerNorm, in tables: see assignment/bank/operators/edits.py."""
 
-from assignment.bank.edits import table
+from assignment.bank.operators.edits import table
 
 PROBLEM = "layernorm"
 FILES = ("practice/layernorm.py",)

@@ -1,6 +1,6 @@
-"""Planted bugs of a linear layer and its GELU, in tables: see assignment/bank/edits.py."""
+"""Planted bugs of a linear layer and its GELU, in tables: see assignment/bank/operators/edits.py."""
 
-from assignment.bank.edits import table
+from assignment.bank.operators.edits import table
 
 PROBLEM = "linear_gelu"
 FILES = ("practice/linear_gelu.py",)

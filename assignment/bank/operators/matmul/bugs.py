@@ -1,6 +1,6 @@
 """Products of matrices that are wrong, each a few edits away from the plain one in base/."""
 
-from assignment.bank.edits import bug
+from assignment.bank.operators.edits import bug
 
 PROBLEM = "matmul"
 FILES = ("practice/matmul.py",)

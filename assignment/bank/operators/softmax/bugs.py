@@ -1,6 +1,6 @@
-"""Planted bugs of softmax, in tables: see assignment/bank/edits.py."""
+"""Planted bugs of softmax, in tables: see assignment/bank/operators/edits.py."""
 
-from assignment.bank.edits import table
+from assignment.bank.operators.edits import table
 
 PROBLEM = "softmax"
 FILES = ("practice/softmax.py",)

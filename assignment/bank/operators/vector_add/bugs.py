@@ -1,6 +1,6 @@
 """Additions that are wrong, each a few edits away from the solution."""
 
-from assignment.bank.edits import bug
+from assignment.bank.operators.edits import bug
 
 PROBLEM = "vector_add"
 FILES = ("practice/vector_add.py",)

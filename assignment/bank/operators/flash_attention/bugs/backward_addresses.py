@@ -1,6 +1,6 @@
 """Planted bugs of FlashAttention-2 backward in Triton: where it reads and writes, and in which tiles."""
 
-from assignment.bank.edits import bug
+from assignment.bank.operators.edits import bug
 
 PROBLEM = "flash_backward_triton"
 FILES = ("triton_backward.py", "flash_attention.py")

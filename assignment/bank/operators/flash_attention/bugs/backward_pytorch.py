@@ -1,6 +1,6 @@
 """Planted bugs of FlashAttention-2 backward in PyTorch."""
 
-from assignment.bank.edits import bug
+from assignment.bank.operators.edits import bug
 
 PROBLEM = "flash_backward_pytorch"
 FILES = ("pytorch_backward.py",)

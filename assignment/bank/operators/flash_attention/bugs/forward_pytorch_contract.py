@@ -1,6 +1,6 @@
 """Planted bugs of FlashAttention-2 forward in PyTorch: the contract, and memory that grows with the scores."""
 
-from assignment.bank.edits import bug
+from assignment.bank.operators.edits import bug
 
 PROBLEM = "flash_forward_pytorch"
 FILES = ("pytorch_forward.py",)

@@ -1,6 +1,6 @@
 """Planted bugs of FlashAttention-2 forward in Triton: strides."""
 
-from assignment.bank.edits import bug
+from assignment.bank.operators.edits import bug
 
 PROBLEM = "flash_forward_triton"
 FILES = ("triton_forward.py", "flash_attention.py")

@@ -1,6 +1,6 @@
 """Right attention in other styles than the base's, forward and backward."""
 
-from assignment.bank.edits import style
+from assignment.bank.operators.edits import style
 from assignment.bank.operators.flash_attention.styles import parts, two_kernels
 from assignment.bank.operators.flash_attention.styles.parts import lines, put
 

@@ -1,6 +1,6 @@
 """Right forward passes whose rounding is not the base's."""
 
-from assignment.bank.edits import style
+from assignment.bank.operators.edits import style
 from assignment.bank.operators.flash_attention.styles import parts
 from assignment.bank.operators.flash_attention.styles.parts import lines, put
 

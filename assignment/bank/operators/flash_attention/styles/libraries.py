@@ -2,7 +2,7 @@
 
 import textwrap
 
-from assignment.bank.edits import style
+from assignment.bank.operators.edits import style
 from assignment.bank.operators.flash_attention.styles import parts
 from assignment.bank.operators.flash_attention.styles.parts import lines, put
 

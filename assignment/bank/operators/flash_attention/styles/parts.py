@@ -4,7 +4,7 @@ import re
 import textwrap
 from pathlib import Path
 
-from assignment.bank.edits import ARROW, LINE_END, edited
+from assignment.bank.operators.edits import ARROW, LINE_END, edited
 
 BASE = Path(__file__).parents[1] / "base"
 

@@ -1,6 +1,6 @@
 """Right attention in plain PyTorch, in other styles than the base's."""
 
-from assignment.bank.edits import style
+from assignment.bank.operators.edits import style
 from assignment.bank.operators.flash_attention.styles.parts import put
 
 PROBLEMS = ("flash_forward_pytorch", "flash_backward_pytorch")

@@ -1,6 +1,6 @@
 """A right backward pass in plain PyTorch, in another style than the base's."""
 
-from assignment.bank.edits import style
+from assignment.bank.operators.edits import style
 from assignment.bank.operators.flash_attention.styles.parts import put
 
 PROBLEMS = ("flash_backward_pytorch",)

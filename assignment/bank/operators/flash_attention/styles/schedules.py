@@ -1,6 +1,6 @@
 """Right attention whose programs are scheduled, and whose tensors are handed over, in other ways than the base's."""
 
-from assignment.bank.edits import style
+from assignment.bank.operators.edits import style
 from assignment.bank.operators.flash_attention.styles import two_kernels
 from assignment.bank.operators.flash_attention.styles.parts import put
 

@@ -1,6 +1,6 @@
 """Planted bugs of RMSNorm: the function of autograd."""
 
-from assignment.bank.edits import bug
+from assignment.bank.operators.edits import bug
 
 PROBLEM = "rmsnorm"
 FILES = ("rmsnorm.py",)

@@ -1,6 +1,6 @@
 """Planted bugs of RMSNorm that only a compiler sees: results are right in the simulator."""
 
-from assignment.bank.edits import bug
+from assignment.bank.operators.edits import bug
 
 PROBLEM = "rmsnorm"
 FILES = ("rmsnorm.py",)

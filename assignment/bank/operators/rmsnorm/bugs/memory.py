@@ -1,6 +1,6 @@
 """Planted bugs of RMSNorm that misuse memory: most return what they should."""
 
-from assignment.bank.edits import bug
+from assignment.bank.operators.edits import bug
 
 PROBLEM = "rmsnorm"
 FILES = ("rmsnorm.py",)

@@ -1,6 +1,6 @@
 """Planted bugs of RMSNorm: memory and work that its results do not show, and inputs that are rare."""
 
-from assignment.bank.edits import bug
+from assignment.bank.operators.edits import bug
 
 PROBLEM = "rmsnorm"
 FILES = ("rmsnorm.py",)

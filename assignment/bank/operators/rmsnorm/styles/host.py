@@ -1,6 +1,6 @@
 """Styles of host code: how memory is made, kept and cleaned, what wraps the Function, who chooses the tiles."""
 
-from assignment.bank.edits import style
+from assignment.bank.operators.edits import style
 from assignment.bank.operators.rmsnorm.styles.parts import (
     FILES,
     FORWARD_CALL,

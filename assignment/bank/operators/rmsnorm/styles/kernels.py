@@ -1,6 +1,6 @@
 """Styles of kernels: how programs share rows and the weight's gradient."""
 
-from assignment.bank.edits import style
+from assignment.bank.operators.edits import style
 from assignment.bank.operators.rmsnorm.styles.parts import (
     FILES,
     KERNELS,

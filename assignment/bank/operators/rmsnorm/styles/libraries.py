@@ -1,6 +1,6 @@
 """Styles of libraries: FlagGems and Liger."""
 
-from assignment.bank.edits import style
+from assignment.bank.operators.edits import style
 from assignment.bank.operators.rmsnorm.styles.parts import (
     FILES,
     FORWARD_PASS,

@@ -1,6 +1,6 @@
 """Styles of Triton's tutorials, and of unsloth, a program a row."""
 
-from assignment.bank.edits import style
+from assignment.bank.operators.edits import style
 from assignment.bank.operators.rmsnorm.styles.parts import (
     FILES,
     PROBLEMS,

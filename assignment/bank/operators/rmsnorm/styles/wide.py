@@ -1,6 +1,6 @@
 """Styles of kernels for wide rows, which go chunk by chunk."""
 
-from assignment.bank.edits import style
+from assignment.bank.operators.edits import style
 from assignment.bank.operators.rmsnorm.styles.parts import (
     FILES,
     PROBLEMS,

@@ -1,6 +1,6 @@
 """Planted bugs of the weighted sum: the function of autograd."""
 
-from assignment.bank.edits import bug
+from assignment.bank.operators.edits import bug
 
 PROBLEM = "weighted_sum"
 FILES = ("weighted_sum.py",)

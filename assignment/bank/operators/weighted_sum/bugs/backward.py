@@ -1,6 +1,6 @@
 """Planted bugs of the weighted sum: the backward pass."""
 
-from assignment.bank.edits import bug
+from assignment.bank.operators.edits import bug
 
 PROBLEM = "weighted_sum"
 FILES = ("weighted_sum.py",)

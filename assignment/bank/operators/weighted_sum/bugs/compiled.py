@@ -1,6 +1,6 @@
 """Planted bugs of the weighted sum that only a compiler sees: results are right in the simulator."""
 
-from assignment.bank.edits import bug
+from assignment.bank.operators.edits import bug
 
 PROBLEM = "weighted_sum"
 FILES = ("weighted_sum.py",)

@@ -1,6 +1,6 @@
 """Styles of kernels: what the compiler is told, is given as tuples, tunes and keeps."""
 
-from assignment.bank.edits import style
+from assignment.bank.operators.edits import style
 from assignment.bank.operators.weighted_sum.styles.parts import (
     FILES,
     FORWARD_TILES,

@@ -1,6 +1,6 @@
 """Styles of wrapping: operators of torch.library, modules, hooks of what is saved, and sums in other spellings."""
 
-from assignment.bank.edits import style
+from assignment.bank.operators.edits import style
 from assignment.bank.operators.weighted_sum.styles.parts import FILES, FUNCTION, PROBLEMS, SUM, above
 
 __all__ = ["FILES", "PROBLEMS", "STYLES"]

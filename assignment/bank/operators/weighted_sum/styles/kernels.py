@@ -1,6 +1,6 @@
 """Styles of kernels: atomics, results left out, sums in pairs."""
 
-from assignment.bank.edits import style
+from assignment.bank.operators.edits import style
 from assignment.bank.operators.weighted_sum.styles.parts import (
     BACKWARD_TILES,
     FILES,

@@ -2,7 +2,7 @@
 
 import textwrap
 
-from assignment.bank.edits import style
+from assignment.bank.operators.edits import style
 from assignment.bank.operators.weighted_sum.styles.parts import (
     BACKWARD,
     FILES,

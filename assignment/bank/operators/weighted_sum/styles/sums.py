@@ -1,6 +1,6 @@
 """Styles of sums: by a scan, and in two stages of pairs."""
 
-from assignment.bank.edits import style
+from assignment.bank.operators.edits import style
 from assignment.bank.operators.weighted_sum.styles.parts import (
     FILES,
     PROBLEMS,

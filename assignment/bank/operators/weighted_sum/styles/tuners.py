@@ -1,6 +1,6 @@
 """Styles of tuning: tuners, heuristics and hooks."""
 
-from assignment.bank.edits import style
+from assignment.bank.operators.edits import style
 from assignment.bank.operators.weighted_sum.styles.parts import (
     BACKWARD_TILES,
     FILES,

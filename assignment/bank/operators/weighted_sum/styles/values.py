@@ -1,6 +1,6 @@
 """Styles of what kernels are given: enumerations, numbers of NumPy's, Triton's names without a prefix."""
 
-from assignment.bank.edits import style
+from assignment.bank.operators.edits import style
 from assignment.bank.operators.weighted_sum.styles.parts import (
     BACKWARD,
     BACKWARD_TILES,
