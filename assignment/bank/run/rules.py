@@ -260,8 +260,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("names", nargs="*", help="parts of rules' names or of their cheats'")
 
 
-def main(options: argparse.Namespace) -> int:
-    names = options.names
+def main(names: list[str]) -> int:
     chosen = [rule for rule in RULES if not names or any(n in rule.name or n in str(rule.cheats) for n in names)]
     n_wrong = 0
     with tempfile.TemporaryDirectory(prefix="rules-") as folder:
