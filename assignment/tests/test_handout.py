@@ -260,11 +260,11 @@ def test_commands_have_a_known_form(command, pytest_help):
         case ["uv", "run", "python", "-m", "assignment.tests.upgrade", *arguments]:
             upgrade.parse_arguments(arguments)
         case ["uv", "run", "python", "-m", "assignment.handout", *arguments]:
-            pages.parse_arguments(arguments)
+            pages.folder_in(arguments)
         case ["uv", "run", "python", "-m", "assignment.simulator", *arguments]:
-            simulator.parse_arguments(arguments)
+            takes(simulator.parsed(arguments))
         case ["uv", "run", "python", "-m", "assignment.compiling", *arguments]:
-            compiling.parse_arguments(arguments)
+            takes(compiling.parsed(arguments))
         case ["uv", "run", "--extra", "classroom", "python", "-m", "assignment.classroom", *arguments]:
             takes(classroom.parsed(arguments), None)
         case ["uv", "run", "python", "-m", "assignment.compiling.agreement", path]:
