@@ -1,8 +1,10 @@
 """Try the grader on submissions whose verdict is known: `python -m assignment.bank COMMAND ...`."""
 
 import argparse
+import functools
 import importlib
 import sys
+from collections.abc import Callable
 
 COMMANDS = {  # modules of run/, each with `arguments` and `main`
     "grade": "grade bugs, right variants and cheats; say what went wrong",
@@ -22,8 +24,8 @@ COMMANDS = {  # modules of run/, each with `arguments` and `main`
 }
 
 
-def parsed(arguments: list[str]) -> argparse.Namespace:
-    """Return the options of a command, with its `main`; only the module that is asked for is imported."""
+def parsed(arguments: list[str]) -> Callable[[], int]:
+    """Return a command with the values of its options; only the module that is asked for is imported."""
     parser = argparse.ArgumentParser(prog="python -m assignment.bank", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, summary in COMMANDS.items():
@@ -33,14 +35,10 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
             command.description = module.__doc__
             command.set_defaults(main=module.main)
             module.arguments(command)
-    return parser.parse_args(arguments)
-
-
-def main() -> int:
-    options = parsed(sys.argv[1:])
-    status: int = options.main(options)
-    return status
+    given = vars(parser.parse_args(arguments))
+    del given["command"]
+    return functools.partial(given.pop("main"), **given)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(parsed(sys.argv[1:])())

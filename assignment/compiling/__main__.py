@@ -8,9 +8,10 @@ cs336_kernels/. Host code runs on CPU tensors; kernels are compiled, not run.
 
 import argparse
 import contextlib
+import functools
 import io
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from assignment.compiling import cache, install
@@ -23,17 +24,17 @@ AssertionError, for want of results; 2 if PATH cannot be used. A GPU that host c
 tensors on the CPU. The code runs as your own: grade.py runs others' in a sandbox."""
 
 
-def main() -> int:
-    """Run the command line; returns the exit status."""
-    options = parse_arguments(sys.argv[1:])
-    problem = _problem(options.path)
+def run(path: Path, args: list[str], target: list[Target], ptx: Path | None) -> int:
+    """Compile what is at a path and print the report; returns the exit status."""
+    problem = _problem(path)
     if problem is not None:
-        print(f"{options.path}: {problem}", file=sys.stderr)
+        print(f"{path}: {problem}", file=sys.stderr)
         return 2
-    return _script(options) if options.path.is_file() else _submission(options)
+    return _script(path, args, target, ptx) if path.is_file() else _submission(path, target, ptx)
 
 
-def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
+def parsed(arguments: Sequence[str]) -> Callable[[], int]:
+    """Return what the command line asks for."""
     parser = argparse.ArgumentParser(
         prog="python -m assignment.compiling",
         description="Compile kernels for GPUs that need not be there: does each compile, and fit?",
@@ -50,10 +51,10 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     if "--" in arguments:
         own, rest = own[: own.index("--")], own[own.index("--") + 1 :]
     options, others = parser.parse_known_args(own)
-    options.args = [*others, *rest]
-    if options.args and options.path.is_dir():
-        parser.error(f"expected no more than the folder, got {' '.join(options.args)}")
-    return options
+    args = [*others, *rest]
+    if args and options.path.is_dir():
+        parser.error(f"expected no more than the folder, got {' '.join(args)}")
+    return functools.partial(run, args=args, **vars(options))
 
 
 def _targets(text: str) -> list[Target]:
@@ -72,45 +73,45 @@ def _problem(path: Path) -> str | None:
     return None if path.suffix == ".py" else "expected a Python script, or a folder that holds cs336_kernels/"
 
 
-def _script(options: argparse.Namespace) -> int:
+def _script(path: Path, args: list[str], targets: list[Target], ptx: Path | None) -> int:
     from assignment.compiling import compiled_script, launch_report  # loads PyTorch
 
     install()
-    noted = compiled_script.run(str(options.path), options.args, options.target)
-    return launch_report.tell(noted, options.path.resolve().parent, options.ptx)
+    noted = compiled_script.run(str(path), args, targets)
+    return launch_report.tell(noted, path.resolve().parent, ptx)
 
 
-def _submission(options: argparse.Namespace) -> int:
+def _submission(path: Path, targets: list[Target], ptx: Path | None) -> int:
     """Print the report on a submission, from the cache if all fitted and no file changed."""
-    folder = options.path.resolve()
-    key = cache.key([[target.name for target in options.target], _sources(folder)])
-    text = cache.recall(key) if options.ptx is None else None
+    folder = path.resolve()
+    key = cache.key([[target.name for target in targets], _sources(folder)])
+    text = cache.recall(key) if ptx is None else None
     status = 0
     if not isinstance(text, str):
-        status, text = _reported(options, folder)
-        if status == 0 and options.ptx is None:
+        status, text = _reported(path, targets, ptx)
+        if status == 0 and ptx is None:
             cache.remember(key, text)
     print(text, end="")
     return status
 
 
-def _reported(options: argparse.Namespace, folder: Path) -> tuple[int, str]:
+def _reported(path: Path, targets: list[Target], ptx: Path | None) -> tuple[int, str]:
     """Return the exit status, and the report."""
     from assignment.compiling import launch_report, workload_calls  # loads PyTorch
 
     install()
     try:
-        package = workload_calls.load(folder)
+        package = workload_calls.load(path.resolve())
     except Exception as error:
-        print(f"{options.path}: cs336_kernels cannot be imported: {type(error).__name__}: {error}", file=sys.stderr)
+        print(f"{path}: cs336_kernels cannot be imported: {type(error).__name__}: {error}", file=sys.stderr)
         return 2, ""
     noted = [
         workload_calls.noted(call, getattr(package, call.function, launch_report.missing), target)
         for call in workload_calls.of_submission()
-        for target in options.target
+        for target in targets
     ]
     with contextlib.redirect_stdout(io.StringIO()) as said:
-        status = launch_report.tell(noted, folder, options.ptx)
+        status = launch_report.tell(noted, path.resolve(), ptx)
     return status, said.getvalue()
 
 
@@ -120,4 +121,4 @@ def _sources(folder: Path) -> list[list[str]]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(parsed(sys.argv[1:])())

@@ -22,24 +22,24 @@ def build(to: Path, root: Path = website.ROOT) -> None:
         build_site(load_config(str(empty), **website.configuration(docs, to.resolve(), root)))
 
 
-def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
-    """Return the options; exits with 2 where the folder is in use."""
+def folder_in(arguments: list[str] | None = None) -> Path:
+    """Return the folder to write to; exits with 2 where it is in use."""
     parser = argparse.ArgumentParser(prog="python -m assignment.handout", description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
         "--to", metavar="DIR", type=Path, required=True, help="an empty folder, or one that is not there"
     )
-    options = parser.parse_args(arguments)
-    if options.to.exists() and (not options.to.is_dir() or any(options.to.iterdir())):
-        parser.error(f"{options.to}: expected an empty folder, or none of this name")
-    return options
+    to: Path = parser.parse_args(arguments).to
+    if to.exists() and (not to.is_dir() or any(to.iterdir())):
+        parser.error(f"{to}: expected an empty folder, or none of this name")
+    return to
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Build the site; returns the exit status."""
-    options = parse_arguments(arguments)
+    to = folder_in(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
-    build(options.to)
-    print(f"{options.to / 'index.html'}: open it in a browser; no server is needed")
+    build(to)
+    print(f"{to / 'index.html'}: open it in a browser; no server is needed")
     return 0
 
 

@@ -8,8 +8,10 @@ no kernel stored them are errors. Arguments after SCRIPT belong to the script.
 
 import argparse
 import ast
+import functools
 import importlib.util
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from assignment.simulator import install
@@ -18,12 +20,11 @@ _EPILOG = """exit status: the script's own; 1 if it did something wrong; 2 if th
 A GPU that the script asks for is the CPU here: device="cuda", .cuda() and the like make CPU tensors."""
 
 
-def main() -> int:
-    """Run the command line; returns the exit status."""
-    options = parse_arguments(sys.argv[1:])
-    problem = _problem(Path(options.script))
+def run(path: str, args: list[str], report: bool, l2_kb: int | None, at_once: int, html: Path | None, seed: int) -> int:
+    """Run a script and tell what it did; returns the exit status."""
+    problem = _problem(Path(path))
     if problem is not None:
-        print(f"{options.script}: {problem}", file=sys.stderr)
+        print(f"{path}: {problem}", file=sys.stderr)
         return 2
     install()
     from assignment.simulator import control, script  # load Triton, which install() comes before
@@ -33,24 +34,27 @@ def main() -> int:
 
     control.let_stop()
 
-    recording = Recording() if options.html else None
-    is_traced = bool(options.report or options.html)
-    call = Call(seed=options.seed, is_traced=is_traced, keeps_accesses=bool(options.l2), recording=recording)
-    done = script.run(options.script, options.args, call)
-    if options.report:
+    recording = Recording() if html else None
+    is_told = report or bool(l2_kb)
+    is_traced = is_told or bool(html)
+    call = Call(seed=seed, is_traced=is_traced, keeps_accesses=bool(l2_kb), recording=recording)
+    done = script.run(path, args, call)
+    if is_told:
         from assignment.simulator import l2, show  # loads Rich
 
-        for launch in done.call.launches if options.l2 else ():
-            l2.fetch(launch, options.l2 * 1000, options.at_once)
-        show.report(done.call.launches, done.host, options.l2, options.at_once)
-    status = script.tell(options.script, done)
-    if recording and (problem := write(options.html, options.script, recording)) is not None:
+        if l2_kb:
+            for launch in done.call.launches:
+                l2.fetch(launch, l2_kb * 1000, at_once)
+        show.report(done.call.launches, done.host, l2_kb, at_once)
+    status = script.tell(path, done)
+    if recording and html and (problem := write(html, path, recording)) is not None:
         print(problem, file=sys.stderr)
         return status or 2
     return status
 
 
-def parse_arguments(arguments: list[str]) -> argparse.Namespace:
+def parsed(arguments: list[str]) -> Callable[[], int]:
+    """Return what the command line asks for."""
     parser = argparse.ArgumentParser(
         prog="python -m assignment.simulator",
         description="Run a script that uses Triton in the simulator: no GPU needed, and its kernels are watched.",
@@ -60,18 +64,16 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--report", action="store_true", help="print what each launch loaded, stored and computed")
     parser.add_argument(
-        "--l2", metavar="KB", type=_count, help="and what an L2 cache of so many KB fetches from memory"
+        "--l2", dest="l2_kb", metavar="KB", type=_count, help="and what an L2 cache of so many KB fetches from memory"
     )
     parser.add_argument(
         "--at-once", metavar="N", type=_count, default=132, help="programs that share the L2 at a time (132: an H100's)"
     )
     parser.add_argument("--html", metavar="FILE.html", type=_page, help="draw what each program read and wrote")
     parser.add_argument("--seed", metavar="N", type=int, default=0, help="another order of the programs (0)")
-    parser.add_argument("script", metavar="SCRIPT")
+    parser.add_argument("path", metavar="SCRIPT")
     parser.add_argument("args", nargs=argparse.REMAINDER, help="what comes after SCRIPT belongs to the script")
-    options = parser.parse_args(arguments)
-    options.report = options.report or bool(options.l2)
-    return options
+    return functools.partial(run, **vars(parser.parse_args(arguments)))
 
 
 def _page(text: str) -> Path:
@@ -110,4 +112,4 @@ def _problem(path: Path) -> str | None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(parsed(sys.argv[1:])())

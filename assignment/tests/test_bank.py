@@ -242,10 +242,10 @@ def test_a_section_of_the_page_is_replaced_where_it_stands(tmp_path):
 
 
 def test_the_yardstick_is_run_by_all_checks_on_one_seed():
-    options = parsed(["grade", yardstick.NAME])
-    chosen = [entry for entry in ENTRIES if grade.selected(entry, options.names)]
+    asked = grade.BankGrade([yardstick.NAME])
+    chosen = [entry for entry in ENTRIES if grade.selected(entry, asked.names)]
     assert {entry.name for entry in chosen} == set(yardstick.DEFECTS)
-    assert [job.only for entry in chosen for job in grade.jobs_of(entry, options)] == [""] * len(chosen)
+    assert [job.only for entry in chosen for job in grade.jobs_of(entry, asked)] == [""] * len(chosen)
 
 
 def test_the_only_check_that_catches_a_bug_is_known():
@@ -360,14 +360,12 @@ def test_names_choose_and_leave_out(names, expected):
 
 
 def test_a_part_without_a_submission_is_no_error(monkeypatch, capsys):
-    options = parsed(["grade", "variants/", "--shard", "999/1000"])
-    assert options.main(options) == 0
+    assert parsed(["grade", "variants/", "--shard", "999/1000"])() == 0
     assert "nothing to grade in part 999/1000" in capsys.readouterr().out
 
 
 def test_a_name_that_nothing_has_is_an_error(monkeypatch, capsys):
-    options = parsed(["grade", "no_such_submission"])
-    assert options.main(options) == 2
+    assert parsed(["grade", "no_such_submission"])() == 2
     assert "nothing is called no_such_submission" in capsys.readouterr().err
 
 

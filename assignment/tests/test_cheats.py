@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from assignment.bank import cheats
-from assignment.bank.__main__ import parsed
 from assignment.bank.cheats import CLASSES, HARMLESS, LOSES, QUICK, REFUSED, ZERO, Cheat
 from assignment.bank.corpus import entries
 from assignment.bank.run import cheats_page, grade, held, results_page, whole_runs
@@ -164,11 +163,11 @@ def test_the_page_counts_what_was_held_on_each_rung():
 
 
 def test_quick_leaves_out_the_slow_ones_and_rungs_are_for_the_sandboxs_classes():
-    options = parsed(["grade", "--quick", "--sandbox", "landlock", "--sandbox", "rlimits"])
-    jobs = grade.jobs_of(ENTRIES["cheats/harness/exit_0"], options)
+    asked = grade.BankGrade(quick=True, sandbox=("landlock", "rlimits"))
+    jobs = grade.jobs_of(ENTRIES["cheats/harness/exit_0"], asked)
     assert [job.sandbox for job in jobs] == ["landlock", "rlimits"]
-    assert [job.sandbox for job in grade.jobs_of(ENTRIES["cheats/no_kernel/sdpa"], options)] == ["landlock"]
-    assert grade.jobs_of(ENTRIES["cheats/denial/sleep"], options) == []
+    assert [job.sandbox for job in grade.jobs_of(ENTRIES["cheats/no_kernel/sdpa"], asked)] == ["landlock"]
+    assert grade.jobs_of(ENTRIES["cheats/denial/sleep"], asked) == []
 
 
 def report(
@@ -252,7 +251,7 @@ def test_bait_that_was_taken_is_seen(tmp_path):
 def test_a_cheat_is_graded_by_the_real_program():
     """One that ends its process, in one run of grade.py: crashed, nobody else touched, nothing left"""
     entry, cheat = ENTRIES["cheats/harness/exit_0"], BANK["cheats/harness/exit_0"]
-    (job,) = grade.jobs_of(entry, parsed(["grade", "--quick"]))
+    (job,) = grade.jobs_of(entry, grade.BankGrade(quick=True))
     (result,) = whole_runs.judge_all([job], "cpu", processes=1)
     assert held.wrong(cheat, result, PROBLEM_OF) == []
     assert result.verdicts["test_weighted_sum.py::test_value"].status == "crashed"

@@ -56,7 +56,7 @@ def test_two_checkouts_grade_in_turn(tmp_path):
         (folder / "grade.py").write_text(SPENDS.format(seconds, str(tmp_path / "turns")))
     here, other = map(repr, map(str, folders))
     code = f"from pathlib import Path\nfrom assignment.bank.run import cpu_time\ncpu_time.ROOT = Path({here})\n"
-    code += f"cpu_time.main([{other}, '--rounds', '1', '--submission', '.', '--only', 'rmsnorm'])"
+    code += f"cpu_time.main(Path({other}), '.', ['rmsnorm'], 1, '7', None)"
     printed = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True)
     turns = [line.split() for line in (tmp_path / "turns").read_text().splitlines()]
     assert [folder for folder, *_ in turns] == ["here", "other", "here", "other", "other", "here"]

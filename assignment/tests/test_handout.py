@@ -3,6 +3,7 @@
 pages.py says what the blocks of a document mean; test_page_commands.py runs their commands.
 """
 
+import inspect
 import os
 import re
 import shlex
@@ -234,6 +235,11 @@ def pytest_help():
     return done.stdout
 
 
+def takes(command, *given):
+    """Hold that the function of a command has a parameter for each option"""
+    inspect.signature(command.func).bind(*given, **command.keywords)
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands_have_a_known_form(command, pytest_help):
     """Each command calls a program of this repository, or installs uv, with options that it has"""
@@ -254,19 +260,19 @@ def test_commands_have_a_known_form(command, pytest_help):
         case ["uv", "run", "python", "-m", "assignment.tests.upgrade", *arguments]:
             upgrade.parse_arguments(arguments)
         case ["uv", "run", "python", "-m", "assignment.handout", *arguments]:
-            pages.parse_arguments(arguments)
+            pages.folder_in(arguments)
         case ["uv", "run", "python", "-m", "assignment.simulator", *arguments]:
-            simulator.parse_arguments(arguments)
+            takes(simulator.parsed(arguments))
         case ["uv", "run", "python", "-m", "assignment.compiling", *arguments]:
-            compiling.parse_arguments(arguments)
+            takes(compiling.parsed(arguments))
         case ["uv", "run", "--extra", "classroom", "python", "-m", "assignment.classroom", *arguments]:
-            classroom.parsed(arguments)
+            takes(classroom.parsed(arguments), None)
         case ["uv", "run", "python", "-m", "assignment.compiling.agreement", path]:
             assert (ROOT / path).is_dir()
         case ["uv", "run", "python", "-m", "assignment.bank", *arguments]:
-            bank.parsed(arguments)
+            takes(bank.parsed(arguments))
         case ["uv", "run", "--extra", "classroom", "python", "-m", "assignment.bank", *arguments]:
-            bank.parsed(arguments)
+            takes(bank.parsed(arguments))
         case ["uv", "run", "python", "-m", "assignment.bank.operators.flash_attention.benchmark"]:
             pass
         case ["sed", "-i", _, script]:

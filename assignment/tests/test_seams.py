@@ -97,6 +97,30 @@ def lazy_imports() -> list[str]:
     ]
 
 
+def namespaces() -> list[str]:
+    """Return where argparse's untyped Namespace is named, or what was parsed is handed on whole, but to vars()."""
+    return [f"{name}:{line}" for name, tree in trees().items() for line in sorted(_namespaces(tree))]
+
+
+def _namespaces(tree: ast.Module) -> Iterator[int]:
+    parsed = {
+        name.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+        if re.search(r"\.parse_(known_)?args$", ast.unparse(node.value.func))
+        for name in ast.walk(node.targets[0])
+        if isinstance(name, ast.Name)
+    }
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(attr="Namespace") | ast.Name("Namespace") | ast.alias("Namespace"):
+                yield node.lineno
+            case ast.Call(func, given) if ast.unparse(func) != "vars":
+                yield from (one.lineno for one in given if isinstance(one, ast.Name) and one.id in parsed)
+            case ast.Return(ast.Name(name)) if name in parsed:
+                yield node.lineno
+
+
 def repeated_classes() -> tuple[float, list[str]]:
     """Return the share of classes whose name another has, and the names."""
     classes = Counter(
@@ -153,6 +177,10 @@ def test_lazy_imports_say_why():
     assert not lazy_imports()
 
 
+def test_options_are_handed_on_as_typed_values():
+    assert not namespaces()
+
+
 def test_no_more_class_names_repeat():
     share, names = repeated_classes()
     assert share <= REPEATED_CLASSES, names
@@ -176,6 +204,7 @@ def test_private_names_were_checked_with_the_installed_version(package, checked)
 if __name__ == "__main__":
     print("vague annotations", sum(vague_lines().values()), vague_lines())
     print("lazy imports", len(lazy_imports()))
+    print("namespaces", namespaces())
     print("repeated class names", *repeated_classes())
     print("lines of code", code_lines())
     print("private names", private_users())

@@ -46,20 +46,20 @@ def slept(jobs: int, seconds: float) -> float:
     return time.monotonic() - start
 
 
-def main(options: argparse.Namespace) -> int:
+def main(nodes: list[int], cpus: int, seconds: float, each: int, jobs: int) -> int:
     """Print the throughput for each number of nodes; 1 where one is too far from linear."""
     print("nodes  at once  grades  seconds   ideal  ratio  grades/s")
     worst = 0.0
-    for nodes in options.nodes:
-        with raylets(nodes, options.cpus) as made, cluster.connected(made.address):
-            at_once = nodes * options.cpus
-            slept(at_once * 2, options.seconds)  # the nodes' processes have started
-            jobs = options.jobs or at_once * options.each
-            seconds, ideal = slept(jobs, options.seconds), -(-jobs // at_once) * options.seconds
-            ratio = seconds / ideal if ideal else 0.0  # of grades that take no time only the rate says something
+    for count in nodes:
+        with raylets(count, cpus) as made, cluster.connected(made.address):
+            at_once = count * cpus
+            slept(at_once * 2, seconds)  # the nodes' processes have started
+            grades = jobs or at_once * each
+            took, ideal = slept(grades, seconds), -(-grades // at_once) * seconds
+            ratio = took / ideal if ideal else 0.0  # of grades that take no time only the rate says something
             worst = max(worst, ratio)
             print(
-                f"{nodes:5}  {at_once:7}  {jobs:6}  {seconds:7.1f}  {ideal:6.1f}  {ratio:5.2f}  {jobs / seconds:8.2f}",
+                f"{count:5}  {at_once:7}  {grades:6}  {took:7.1f}  {ideal:6.1f}  {ratio:5.2f}  {grades / took:8.2f}",
                 flush=True,
             )
     return int(worst > SLACK)

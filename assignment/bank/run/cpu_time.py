@@ -87,11 +87,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--caches", type=Path, metavar="FOLDER", help="keep both caches here, for another time")
 
 
-def main(options: argparse.Namespace) -> None:
+def main(other: Path, submission: str, only: list[str] | None, rounds: int, seed: str, caches: Path | None) -> None:
     adopt_orphans()
     die_with_parent()
-    given = [options.submission, "--seed", options.seed, *(["--only", *options.only] if options.only else [])]
+    given = [submission, "--seed", seed, *(["--only", *only] if only else [])]
     with tempfile.TemporaryDirectory() as folder:
-        caches = (options.caches or Path(folder)).resolve()
-        ours, other = Checkout(ROOT, caches / "here"), Checkout(options.other.resolve(), caches / "other")
-        print("\n".join(described(*in_turns(ours, other, options.rounds, given))))
+        kept = (caches or Path(folder)).resolve()
+        ours, theirs = Checkout(ROOT, kept / "here"), Checkout(other.resolve(), kept / "other")
+        print("\n".join(described(*in_turns(ours, theirs, rounds, given))))

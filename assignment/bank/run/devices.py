@@ -8,23 +8,23 @@ import argparse
 from pathlib import Path
 
 from assignment.bank.corpus import CHEAT, entries
-from assignment.bank.run.grade import SEEDS, jobs_of, read, selected
+from assignment.bank.run.grade import SEEDS, BankGrade, jobs_of, read, selected
 from assignment.bank.run.judging import GradingJob, Result, Verdict, digest, key
 from assignment.scoring import score
 
 DEVICES = ("cpu", "cuda")
 
 
-def main(options: argparse.Namespace) -> int:
+def main(names: list[str], kept: list[Path], seeds: int, first: int) -> int:
     """Compare all results that both devices have; returns 1 where any differs."""
     by_device = [digest(device) for device in DEVICES]
-    chosen = [entry for entry in entries() if entry.kind != CHEAT and selected(entry, options.names)]
-    jobs = [job for entry in chosen for job in jobs_of(entry, options)]
+    chosen = [entry for entry in entries() if entry.kind != CHEAT and selected(entry, names)]
+    jobs = [job for entry in chosen for job in jobs_of(entry, BankGrade(names, seeds=seeds, first=first))]
     wanted = {key(job, judged_by) for job in jobs for judged_by in by_device}
-    kept = {name: result for file in options.kept for name, result in read(file, wanted).items()}
+    found = {name: result for file in kept for name, result in read(file, wanted).items()}
     n_compared, differences = 0, []
     for job in jobs:
-        on_cpu, on_gpu = (kept.get(key(job, judged_by)) for judged_by in by_device)
+        on_cpu, on_gpu = (found.get(key(job, judged_by)) for judged_by in by_device)
         if on_cpu and on_gpu:
             n_compared += len(on_cpu.verdicts)
             differences += different(job, on_cpu, on_gpu)
@@ -55,4 +55,3 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kept", type=Path, action="append", required=True, metavar="FILE", help="results of both")
     parser.add_argument("--seeds", type=int, default=max(SEEDS.values()), metavar="N")
     parser.add_argument("--first", type=int, default=0, metavar="K", help="the first seed")
-    parser.set_defaults(quick=False, sandbox=None, without="", checks=None)

@@ -47,28 +47,38 @@ def targets() -> dict[str, Target]:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    commands = parser.add_subparsers(dest="what")
-    commands.add_parser("page", help="the table and the section of results.md, from what is recorded")
+    commands = parser.add_subparsers()
+    page = commands.add_parser("page", help="the table and the section of results.md, from what is recorded")
+    page.set_defaults(main=write_page)
     run = commands.add_parser("run", help="one submission by one engine; prints a line of JSON")
     run.add_argument("name")
     run.add_argument("--engine", choices=one_bug.ENGINES, required=True)
+    run.set_defaults(main=run_one)
     sanitize = commands.add_parser("sanitize", help="run them under compute-sanitizer; skips what is recorded")
     sanitize.add_argument("names", nargs="*", help="parts of names")
     sanitize.add_argument("--jobs", type=int, default=8, help="programs on the GPU at once")
     sanitize.add_argument("--to", type=Path, default=SANITIZED, metavar="FILE")
+    sanitize.set_defaults(main=run_sanitizer)
 
 
-def main(options: argparse.Namespace) -> int:
-    if options.what == "run":
-        print("\n" + json.dumps(asdict(one_bug.run(*targets()[options.name], options.engine))), flush=True)
-        return 0
-    if options.what == "sanitize":
-        wanted = [name for name in targets() if not options.names or any(part in name for part in options.names)]
-        record(options.to, wanted, under_sanitizer, options.jobs)
-        return 0
-    if options.what is None:
-        SEEN.unlink(missing_ok=True)
-        record(SEEN, list(targets()), on_cpu, 1)
+def run_one(name: str, engine: str) -> int:
+    print("\n" + json.dumps(asdict(one_bug.run(*targets()[name], engine))), flush=True)
+    return 0
+
+
+def run_sanitizer(names: list[str], jobs: int, to: Path) -> int:
+    wanted = [name for name in targets() if not names or any(part in name for part in names)]
+    record(to, wanted, under_sanitizer, jobs)
+    return 0
+
+
+def main() -> int:
+    SEEN.unlink(missing_ok=True)
+    record(SEEN, list(targets()), on_cpu, 1)
+    return write_page()
+
+
+def write_page() -> int:
     print(table(read(SEEN), read(SANITIZED)))
     results_page.write(TITLE, "python -m assignment.bank engines", section(read(SEEN), read(SANITIZED)))
     return 0

@@ -53,15 +53,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--total", type=int, help=argparse.SUPPRESS)  # bytes: this process is to grade
 
 
-def main(options: argparse.Namespace) -> int:
+def main(path: Path, of: float | None, only: list[str], total: int | None) -> int:
     if not torch.cuda.is_available():
         print("a GPU's memory is looked at on a GPU, and PyTorch finds none", file=sys.stderr)
         return 2
-    arguments = [str(options.path), "--device", "cuda", *(["--only", *options.only] if options.only else [])]
-    if options.total:
-        return grade(options.total, arguments)
-    free, total = torch.cuda.mem_get_info()
-    limit = min(total, round(options.of * GIB)) if options.of else total
+    arguments = [str(path), "--device", "cuda", *(["--only", *only] if only else [])]
+    if total:
+        return grade(total, arguments)
+    free, whole = torch.cuda.mem_get_info()
+    limit = min(whole, round(of * GIB)) if of else whole
     taken = torch.empty(max(0, free - limit), dtype=torch.uint8, device="cuda")
     command = [sys.executable, "-m", "assignment.bank", *sys.argv[1:], "--total", str(limit)]
     watch = GpuWatch()

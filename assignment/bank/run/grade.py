@@ -11,9 +11,9 @@ import os
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from assignment.bank.corpus import BUG, CHEAT, VARIANT, Entry, entries
 from assignment.bank.run import cheats_page, matrix, results_page, whole_runs, yardstick
 from assignment.bank.run.judging import GradingJob, Result, digest, judge_all, key
 from assignment.bank.run.verdicts import VerdictRow, costs, judge
+from assignment.commands.settings import DEVICES
 from assignment.judge.pool import pick_device
 from assignment.scoring import checks
 from assignment.simulator.triton_private import HAS_BLOCK_POINTERS
@@ -33,17 +34,42 @@ PRACTICE = "practice"
 KEPT = Path(__file__).resolve().parents[3] / ".bank" / "results.jsonl"
 
 
+@dataclass(frozen=True)
+class BankGrade:
+    """What is asked for: each field is the option of its name."""
+
+    names: Sequence[str] = ()
+    seeds: int | None = None
+    first: int = 0
+    device: str = "auto"
+    jobs: int = len(os.sched_getaffinity(0))
+    quick: bool = False
+    without: str = ""
+    checks: Sequence[str] = ()
+    sandbox: Sequence[str] = ("",)
+    write: Path | None = None
+    list: bool = False
+    kept: Sequence[Path] = (KEPT,)
+    shard: str = "1/1"
+
+    @property
+    def is_yardstick(self) -> bool:
+        return [*self.names] == [yardstick.NAME]
+
+
 def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(main=lambda **options: main(BankGrade(**options)))
+    parser.argument_default = argparse.SUPPRESS
     names = "parts of names, or patterns with *: bugs, rmsnorm, …; none with !; yardstick: single defects, all checks"
     parser.add_argument("names", nargs="*", help=f"{names}; practice: what is beside the 100 points")
     seeds = "for each entry (default: 5 for a bug, 10 for a variant, 1 for a cheat)"
     parser.add_argument("--seeds", type=int, metavar="N", help=seeds)
-    parser.add_argument("--first", type=int, default=0, metavar="K", help="the first seed")
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
-    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="processes that judge")
+    parser.add_argument("--first", type=int, metavar="K", help="the first seed")
+    parser.add_argument("--device", choices=DEVICES)
+    parser.add_argument("--jobs", type=int, help="processes that judge")
     parser.add_argument("--quick", action="store_true", help="everything on one seed, bugs by one check, cheats by few")
     without = "with --quick: run variants without the checks of this name"
-    parser.add_argument("--without", default="", metavar="WORD", help=without)
+    parser.add_argument("--without", metavar="WORD", help=without)
     of_variants = "of variants: the checks with this in their name, on all seeds"
     parser.add_argument("--checks", action="append", metavar="WORD", help=of_variants)
     rung = "run cheats on this rung; given again, on that one too"
@@ -53,7 +79,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--list", action="store_true", help="a line for each entry, and stop")
     earlier = "earlier results; new ones go to the first FILE"
     parser.add_argument("--kept", type=Path, action="append", metavar="FILE", help=earlier)
-    parser.add_argument("--shard", default="1/1", metavar="I/N", help="of N parts of the submissions the I-th")
+    parser.add_argument("--shard", metavar="I/N", help="of N parts of the submissions the I-th")
 
 
 def has_block_pointers(entry: Entry) -> bool:
@@ -61,12 +87,11 @@ def has_block_pointers(entry: Entry) -> bool:
     return any(b"tl.make_block_ptr" in content for content in entry.submission.files.values())
 
 
-def main(options: argparse.Namespace) -> int:
-    options.kept = options.kept or [KEPT]
-    part, n_parts = map(int, options.shard.split("/"))
-    named = [entry for entry in entries() if selected(entry, options.names)]
+def main(asked: BankGrade) -> int:
+    part, n_parts = map(int, asked.shard.split("/"))
+    named = [entry for entry in entries() if selected(entry, asked.names)]
     if not named:
-        print(f"nothing is called {' or '.join(options.names)}; see --list", file=sys.stderr)
+        print(f"nothing is called {' or '.join(asked.names)}; see --list", file=sys.stderr)
         return 2
     chosen = named[part - 1 :: n_parts]
     removed = [entry for entry in chosen if not HAS_BLOCK_POINTERS and has_block_pointers(entry)]
@@ -74,21 +99,21 @@ def main(options: argparse.Namespace) -> int:
         names = ", ".join(entry.name for entry in removed)
         print(f"not graded, for Triton {triton.__version__} has no block pointers: {names}")
         chosen = [entry for entry in chosen if entry not in removed]
-    if options.names == [yardstick.NAME]:  # what it costs is counted in its own problem
+    if asked.is_yardstick:  # what it costs is counted in its own problem
         chosen = [replace(entry, problems=(entry.problem,)) for entry in chosen]
-    if options.list:
+    if asked.list:
         print(*(f"{entry.name:<72}  {entry.expectation}" for entry in chosen), sep="\n")
         return 0
     if not chosen:  # more parts than submissions, or only some that this Triton can't run
-        print(f"nothing to grade in part {options.shard} of {len(named)} submissions")
+        print(f"nothing to grade in part {asked.shard} of {len(named)} submissions")
         return 0
-    rows = run(chosen, options)
+    rows = run(chosen, asked)
     declared = checks.without_a_gpu(checks.declared())
     _, graded = split(rows)
     findings = [*judge(rows, declared), *matrix.useless(graded, of_whole_problems(chosen, declared))]
-    print(matrix.summary(graded) if options.quick else shown(rows, options, declared))
+    print(matrix.summary(graded) if asked.quick else shown(rows, asked, declared))
     print(cheats_page.summary(rows, declared), *findings, sep="\n")
-    write(rows, options, declared)
+    write(rows, asked, declared)
     return 1 if findings else 0
 
 
@@ -98,8 +123,8 @@ def of_whole_problems(chosen: list[Entry], declared: list[checks.Check]) -> list
     return [check for check in declared if check.problem not in partly]
 
 
-def shown(rows: list[VerdictRow], options: argparse.Namespace, declared: list[checks.Check]) -> str:
-    if options.names == [yardstick.NAME]:
+def shown(rows: list[VerdictRow], asked: BankGrade, declared: list[checks.Check]) -> str:
+    if asked.is_yardstick:
         return matrix.yardstick(costs(rows, declared))
     cheats, graded = split(rows)
     return "\n".join(its.render(own, declared) for its, own in ((matrix, graded), (cheats_page, cheats)) if own)
@@ -110,18 +135,18 @@ def split(rows: list[VerdictRow]) -> tuple[list[VerdictRow], list[VerdictRow]]:
     return [row for row in rows if row.entry.kind == CHEAT], [row for row in rows if row.entry.kind != CHEAT]
 
 
-def write(rows: list[VerdictRow], options: argparse.Namespace, declared: list[checks.Check]) -> None:
+def write(rows: list[VerdictRow], asked: BankGrade, declared: list[checks.Check]) -> None:
     """Write the sections of results.md that were run in full; of all that was run, to the file that was asked for."""
-    command = " ".join(["python -m assignment.bank grade", *options.names])
-    file = options.write or results_page.PAGE
-    if options.names == [yardstick.NAME]:
-        if options.write or not options.quick:
+    command = " ".join(["python -m assignment.bank grade", *asked.names])
+    file = asked.write or results_page.PAGE
+    if asked.is_yardstick:
+        if asked.write or not asked.quick:
             results_page.write(matrix.YARDSTICK, command, matrix.yardstick(costs(rows, declared)), file)
         return
-    is_full = not (options.quick or options.first or options.seeds)
+    is_full = not (asked.quick or asked.first or asked.seeds)
     cheats, graded = split(rows)
     for its, own in ((matrix, graded), (cheats_page, cheats)):
-        if own and (options.write or (is_full and len(own) == how_many(is_cheat=own is cheats))):
+        if own and (asked.write or (is_full and len(own) == how_many(is_cheat=own is cheats))):
             results_page.write(its.TITLE, command, its.section(own, declared), file)
 
 
@@ -131,13 +156,13 @@ def how_many(is_cheat: bool) -> int:
     return sum(HAS_BLOCK_POINTERS or not has_block_pointers(entry) for entry in own)
 
 
-def selected(entry: Entry, names: list[str]) -> bool:
+def selected(entry: Entry, names: Sequence[str]) -> bool:
     """Return whether an entry fits one of the names, and none of those that begin with "!"."""
     wanted, unwanted = [n for n in names if n[:1] != "!"], [n[1:] for n in names if n[:1] == "!"]
     return (not wanted or _fits(entry, wanted)) and not _fits(entry, unwanted)
 
 
-def _fits(entry: Entry, names: list[str]) -> bool:
+def _fits(entry: Entry, names: Sequence[str]) -> bool:
     groups = {yardstick.NAME: entry.name in yardstick.DEFECTS, PRACTICE: _is_practice(entry)}
     return any(name in entry.name or fnmatch(entry.name, name) or groups.get(name, False) for name in names)
 
@@ -147,18 +172,18 @@ def _is_practice(entry: Entry) -> bool:
     return all(map(checks.is_practice, problems))
 
 
-def run(chosen: list[Entry], options: argparse.Namespace) -> list[VerdictRow]:
+def run(chosen: list[Entry], asked: BankGrade) -> list[VerdictRow]:
     """Return all results of the chosen entries: kept ones, and those of the jobs that remain."""
-    device = pick_device(options.device)
+    device = pick_device(asked.device)
     judged_by = digest(device)
-    jobs = {key(job, judged_by): job for entry in chosen for job in jobs_of(entry, options)}
-    kept = {name: result for file in options.kept for name, result in read(file, set(jobs)).items()}
+    jobs = {key(job, judged_by): job for entry in chosen for job in jobs_of(entry, asked)}
+    kept = {name: result for file in asked.kept for name, result in read(file, set(jobs)).items()}
     remaining = [job for name, job in jobs.items() if name not in kept]
     print(f"{len(jobs)} gradings of {len(chosen)} submissions on {device}, {len(kept)} of them kept", flush=True)
-    options.kept[0].parent.mkdir(parents=True, exist_ok=True)
+    asked.kept[0].parent.mkdir(parents=True, exist_ok=True)
     start = time.monotonic()
-    with options.kept[0].open("a", encoding="utf-8") as file:
-        for done, result in enumerate(results_of(remaining, device, options.jobs), start=1):
+    with asked.kept[0].open("a", encoding="utf-8") as file:
+        for done, result in enumerate(results_of(remaining, device, asked.jobs), start=1):
             kept[result.key] = result
             print(result.line(), file=file, flush=True)
             failed = f"{len(result.failed)} of {len(result.verdicts)} checks failed"
@@ -176,34 +201,33 @@ def results_of(jobs: list[GradingJob], device: str, processes: int) -> Iterator[
     yield from whole_runs.judge_all([job for job in jobs if job.entry.kind == CHEAT], device, processes)
 
 
-def cheat_jobs(entry: Entry, options: argparse.Namespace) -> list[GradingJob]:
+def cheat_jobs(entry: Entry, asked: BankGrade) -> list[GradingJob]:
     """Return a job for each seed and rung; the rungs differ only in what the sandbox has a part in."""
     cheat = entry.cheat
     assert cheat is not None
-    if options.quick and cheat.slow:
+    if asked.quick and cheat.slow:
         return []
-    own = cheat.only or (quick(cheat.problem) if options.quick else (cheat.problem,))
-    rungs = options.sandbox or [""]
-    rungs = rungs if cheat.group in CONFINED else rungs[:1]
-    seeds = range(options.first, options.first + (1 if options.quick else options.seeds or SEEDS[CHEAT]))
+    own = cheat.only or (quick(cheat.problem) if asked.quick else (cheat.problem,))
+    rungs = asked.sandbox if cheat.group in CONFINED else asked.sandbox[:1]
+    seeds = range(asked.first, asked.first + (1 if asked.quick else asked.seeds or SEEDS[CHEAT]))
     return [
         GradingJob(entry, seed, " ".join([*own, cheat.bystander]), sandbox=rung) for seed in seeds for rung in rungs
     ]
 
 
-def jobs_of(entry: Entry, options: argparse.Namespace) -> list[GradingJob]:
+def jobs_of(entry: Entry, asked: BankGrade) -> list[GradingJob]:
     """Return all checks, for bugs on the first seed; on the others the one that must catch it."""
     if entry.kind == CHEAT:
-        return cheat_jobs(entry, options)
-    if options.checks and entry.kind == VARIANT:
+        return cheat_jobs(entry, asked)
+    if asked.checks and entry.kind == VARIANT:
         own = [check.name for check in checks.declared() if check.problem in entry.problems]
-        asked = [name for name in own if any(word in name for word in options.checks)]
-        seeds = range(options.first, options.first + (options.seeds or SEEDS[VARIANT]))
-        return [GradingJob(entry, seed, only=name) for seed in seeds for name in asked]
-    if options.quick:
-        return [GradingJob(entry, options.first, only=entry.caught_by, without=options.without)]
-    count = max(1, options.seeds or (1 if options.names == [yardstick.NAME] else SEEDS[entry.kind]))
-    first, *others = range(options.first, options.first + count)
+        named = [name for name in own if any(word in name for word in asked.checks)]
+        seeds = range(asked.first, asked.first + (asked.seeds or SEEDS[VARIANT]))
+        return [GradingJob(entry, seed, only=name) for seed in seeds for name in named]
+    if asked.quick:
+        return [GradingJob(entry, asked.first, only=entry.caught_by, without=asked.without)]
+    count = max(1, asked.seeds or (1 if asked.is_yardstick else SEEDS[entry.kind]))
+    first, *others = range(asked.first, asked.first + count)
     return [GradingJob(entry, first), *(GradingJob(entry, seed, only=entry.caught_by) for seed in others)]
 
 

@@ -209,21 +209,21 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", default="", metavar="NAME", help="operations with this in their name")
 
 
-def main(options: argparse.Namespace) -> int:
+def main(seconds: float, seed: int, only: str) -> int:
     if "MALLOC_CHECK_" not in os.environ:
         os.execve(
             sys.executable, [sys.executable, "-m", "assignment.bank", *sys.argv[1:]], {**os.environ, **HEAP_CHECK}
         )
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    every = [func for func in overloads() if options.only in func.name()]
-    end, n_rounds = time.monotonic() + options.seconds, 0
+    every = [func for func in overloads() if only in func.name()]
+    end, n_rounds = time.monotonic() + seconds, 0
     found: dict[str, str] = {}
     while time.monotonic() < end:
         for func in every:
             if time.monotonic() >= end:
                 break
-            if said := run(func, options.seed + n_rounds, CALLS):
+            if said := run(func, seed + n_rounds, CALLS):
                 found.setdefault(func.name(), said)
         else:
             n_rounds += 1

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,35 +75,32 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, help="of the class and the moments (default: a fresh one)")
 
 
-def main(options: argparse.Namespace) -> int:
+def main(to: Path, times: int, students: int, every: float, jobs: int, ray: int, seed: int | None) -> int:
     """Kill so many times; returns 0 where nothing was lost, left or different."""
-    if not options.ray:
-        return run(options, None)
-    with raylets(options.ray) as nodes:
-        return run(options, nodes)
-
-
-def run(options: argparse.Namespace, nodes: Raylets | None) -> int:
-    """Grade a class undisturbed, and then with kills until there were enough; returns the exit status."""
-    seed = secrets.randbits(32) if options.seed is None else options.seed
+    seed = secrets.randbits(32) if seed is None else seed
     rng = random.Random(seed)
-    options.to.mkdir(parents=True)
-    students = [one for one in made.drawn(4 * options.students, rng) if one.kind != made.CHEAT]
-    made.write(rng.sample(students, options.students), options.to / "class", rng)
-    one = KilledClass(options.to / "class" / "submissions", options.to, options.jobs, nodes)
-    print(f"seed {seed}: {options.students} submissions, --only {ONLY}")
+    to.mkdir(parents=True)
+    drawn = [one for one in made.drawn(4 * students, rng) if one.kind != made.CHEAT]
+    made.write(rng.sample(drawn, students), to / "class", rng)
+    print(f"seed {seed}: {students} submissions, --only {ONLY}")
+    with raylets(ray) if ray else nullcontext() as nodes:
+        return run(KilledClass(to / "class" / "submissions", to, jobs, nodes), rng, times, every)
+
+
+def run(one: KilledClass, rng: random.Random, times: int, every: float) -> int:
+    """Grade a class undisturbed, and then with kills until there were enough; returns the exit status."""
     start = time.monotonic()
-    status = one.start(options.to / "undisturbed").wait(LONGEST_S)
+    status = one.start(one.folder / "undisturbed").wait(LONGEST_S)
     print(f"undisturbed: exit status {status}, {time.monotonic() - start:.0f} s")
-    wanted, hits = files(options.to / "undisturbed"), Counter[str]()
+    wanted, hits = files(one.folder / "undisturbed"), Counter[str]()
     faults = [] if status in COMPLETE else [f"undisturbed: exit status {status}"]
     rounds = 0
-    while sum(hits.values()) < options.times and not faults:
+    while sum(hits.values()) < times and not faults:
         rounds += 1
-        to = anew(options.to)
+        to = anew(one.folder)
         ended: int | None = None
         while ended is None:
-            ended = disturbed(one, to, rng, options.every, options.times - sum(hits.values()), hits)
+            ended = disturbed(one, to, rng, every, times - sum(hits.values()), hits)
         ended = one.start(to).wait(LONGEST_S)  # for who lost two graders in the last run, and has no grade of it
         faults += [f"exit status {ended}"] if ended not in COMPLETE else differing(wanted, files(to))
         faults += left_behind(one.temporary, ("grade-", batch.FOLDER))

@@ -110,17 +110,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, help="of all grades (default: a fresh one)")
 
 
-def main(options: argparse.Namespace) -> int:
-    if not (some := graded_entries(options.names, entries())):
-        print(
-            f"nothing is called {' or '.join(options.names)}; see python -m assignment.bank grade --list",
-            file=sys.stderr,
-        )
+def main(names: list[str], at_once: int, cores: int, times: int, only: list[str], seed: int | None) -> int:
+    if not (some := graded_entries(names, entries())):
+        print(f"nothing is called {' or '.join(names)}; see python -m assignment.bank grade --list", file=sys.stderr)
         return 2
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.cores])
-    grading = Grading(seeds.new_seed() if options.seed is None else options.seed, tuple(options.only))
-    cores = len(os.sched_getaffinity(0))
-    print(f"{len(some)} submissions, {options.at_once} at once on {cores} cores, seed {grading.seed}", flush=True)
-    n_different = compare(some, grading, options.at_once, options.times)
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
+    grading = Grading(seeds.new_seed() if seed is None else seed, tuple(only))
+    has = len(os.sched_getaffinity(0))
+    print(f"{len(some)} submissions, {at_once} at once on {has} cores, seed {grading.seed}", flush=True)
+    n_different = compare(some, grading, at_once, times)
     print(f"{n_different} verdicts differ")
     return 1 if n_different else 0

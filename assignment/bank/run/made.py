@@ -68,17 +68,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, help="which class (default: a fresh one)")
 
 
-def main(options: argparse.Namespace) -> int:
+def main(to: Path, students: int, seed: int | None) -> int:
     """Make a class; returns the exit status."""
-    if options.to.exists() and any(options.to.iterdir()):
-        print(f"{options.to}: not empty; expected a new folder", file=sys.stderr)
+    if to.exists() and any(to.iterdir()):
+        print(f"{to}: not empty; expected a new folder", file=sys.stderr)
         return 2
-    seed = secrets.randbits(32) if options.seed is None else options.seed
-    students = drawn(options.students, random.Random(seed))
-    write(students, options.to, random.Random(seed + 1))
-    kinds = {kind: sum(one.kind == kind for one in students) for kind in OF_300}
-    print(f"{len(students)} students, seed {seed}: {', '.join(f'{n} {kind}' for kind, n in kinds.items())}")
-    print(f"{options.to / 'truth.csv'} says what each is; grade {options.to / 'submissions'}")
+    seed = secrets.randbits(32) if seed is None else seed
+    everybody = drawn(students, random.Random(seed))
+    write(everybody, to, random.Random(seed + 1))
+    kinds = {kind: sum(one.kind == kind for one in everybody) for kind in OF_300}
+    print(f"{len(everybody)} students, seed {seed}: {', '.join(f'{n} {kind}' for kind, n in kinds.items())}")
+    print(f"{to / 'truth.csv'} says what each is; grade {to / 'submissions'}")
     return 0
 
 

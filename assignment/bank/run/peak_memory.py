@@ -45,12 +45,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("given", nargs=argparse.REMAINDER, metavar="PATH ...", help="as of grade.py, with its options")
 
 
-def main(options: argparse.Namespace) -> int:
-    command = [sys.executable, "grade.py", *(options.given or DEFAULTS)]
+def main(given: list[str], below: float | None) -> int:
+    command = [sys.executable, "grade.py", *(given or DEFAULTS)]
     with subprocess.Popen(command, cwd=ROOT) as process:
         watch = PeakWatch(process.pid)
         with watching(watch.look, LOOK_EVERY_S):
             status = process.wait()
     parts = ", ".join(f"{name} {size / MIB:.0f} MiB" for name, size in watch.then.most_common())
     print(f"at most {watch.most / GIB:.2f} GiB at a time: {parts}")
-    return status or int(options.below is not None and watch.most > options.below * GIB)
+    return status or int(below is not None and watch.most > below * GIB)

@@ -166,10 +166,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--path", type=Path, default=REFERENCE, help="that submission (default: the reference)")
 
 
-def main(options: argparse.Namespace) -> int:
+def main(names: list[str], times: int | None, near: bool, events: bool, path: Path) -> int:
     if not torch.cuda.is_available():
         print("races are run on a GPU, and PyTorch finds none", file=sys.stderr)
         return 2
-    if options.events:
-        return beside_events(options.names)
-    return spread(options.path, options.times, options.names, options.near) if options.times else cheats(options.names)
+    if events:
+        return beside_events(names)
+    return spread(path, times, names, near) if times else cheats(names)

@@ -90,9 +90,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--accusations", action="store_true", help="those that mark right code down")
 
 
-def main(options: argparse.Namespace) -> int:
-    names = options.names
-    found = edits_of(TABLES[options.accusations])
+def main(names: list[str], accusations: bool) -> int:
+    found = edits_of(TABLES[accusations])
     chosen = [edit for edit in found if not names or any(n in edit.name or n in str(edit.shown_by) for n in names)]
     n_wrong = 0
     with tempfile.TemporaryDirectory(prefix="rules-") as folder:

@@ -133,23 +133,23 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=random.randrange(2**31))
 
 
-def main(options: argparse.Namespace) -> int:
-    print(f"seed {options.seed}")
-    rng = random.Random(options.seed)
-    outcome, undisturbed = run(options.seed)
+def main(times: int, each: int, seed: int) -> int:
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    outcome, undisturbed = run(seed)
     if undisturbed is None:
         print("undisturbed:", *outcome.faults)
         return 1
     hits, usual_s = Counter[str](), outcome.seconds
     lost, faults, longest = Counter[int](), list(outcome.faults), 0.0
-    while sum(hits.values()) < options.times and not (faults and len(faults) > 20):
+    while sum(hits.values()) < times and not (faults and len(faults) > 20):
         strikes = [
             Strike(
                 rng.uniform(0, usual_s), rng.choice(ROLES), rng.choices([signal.SIGKILL, signal.SIGSTOP], [19, 1])[0]
             )
-            for _ in range(options.each)
+            for _ in range(each)
         ]
-        outcome = compared(*run(options.seed, strikes), undisturbed)
+        outcome = compared(*run(seed, strikes), undisturbed)
         hits.update(outcome.hits)
         lost[outcome.lost] += 1
         longest = max(longest, outcome.seconds)
