@@ -5,6 +5,7 @@ import importlib
 import json
 import math
 import multiprocessing
+import os
 import re
 import socket
 import subprocess
@@ -222,7 +223,7 @@ time.sleep(1000)
 def adopt_and_look(found) -> None:
     whole_runs.adopt_orphans()
     subprocess.run([sys.executable, "-c", DAEMON], check=True)
-    found.put((whole_runs.leftovers(), whole_runs.descendants()))
+    found.put((whole_runs.leftovers(), [process.pid for process in whole_runs.descendants(os.getpid())]))
 
 
 def test_a_daemon_is_seen_and_ended():

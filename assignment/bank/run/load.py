@@ -19,8 +19,10 @@ from pathlib import Path
 
 from assignment.bank.corpus import BUG, CHEAT, VARIANT, Entry, entries
 from assignment.bank.run.grade import selected
+from assignment.bank.run.signals import checks
 from assignment.digest import ROOT
 from assignment.judge import seeds
+from assignment.scoring.entries import Report
 
 REFERENCE = "variants/reference"
 OF_EACH = 10  # variants and bugs, where none are named
@@ -57,10 +59,9 @@ class Grading:
             return {PROGRAM: GRADED, **read(json.loads(report.read_text()))}
 
 
-def read(report: dict) -> dict[str, str]:
+def read(report: Report) -> dict[str, str]:
     """Return the verdicts of a report: "FAIL, 0" by a check's name."""
-    found = [check for problem in report["problems"] for check in problem["checks"]]
-    return {check["name"]: f"{check['status']}, {check['score']:g}" for check in found}
+    return {check["name"]: f"{check['status']}, {check['score']:g}" for check in checks(report)}
 
 
 def differences(alone: dict[str, str], at_once: dict[str, str]) -> list[str]:
@@ -75,14 +76,11 @@ def graded_entries(names: list[str], everything: Sequence[Entry]) -> list[Entry]
     """Return the entries of these names, or the reference and some of each kind."""
     if names:
         return [entry for entry in everything if entry.kind != CHEAT and selected(entry, names)]
-    reference = [entry for entry in everything if entry.name == REFERENCE]
-    variants, bugs = ([e for e in everything if e.kind == kind and e not in reference] for kind in (VARIANT, BUG))
-    return [*reference, *spread(variants, OF_EACH), *spread(bugs, OF_EACH)]
-
-
-def spread(some: Sequence[Entry], count: int) -> list[Entry]:
-    """Return so many of them, evenly from the first to the last."""
-    return [some[i * (len(some) - 1) // (count - 1)] for i in range(count)]
+    chosen = [entry for entry in everything if entry.name == REFERENCE]
+    for kind in (VARIANT, BUG):  # evenly from the first to the last
+        own = [entry for entry in everything if entry.kind == kind and entry.name != REFERENCE]
+        chosen += [own[i * (len(own) - 1) // (OF_EACH - 1)] for i in range(OF_EACH)]
+    return chosen
 
 
 def compare(some: list[Entry], grading: Grading, at_once: int, times: int) -> int:

@@ -85,14 +85,11 @@ def yardstick(found: list[Cost]) -> str:
     for cost in found:
         entry = cost.row.entry
         others = ", ".join(_column(name) for name in cost.failed if name != entry.caught_by)
-        named, lost = f"{_direction(entry.problem)}: {cost.defect.title}", f"{cost.lost:g} of {cost.points:g}"
+        direction = "backward" if "backward" in entry.problem else "forward"
+        named, lost = f"{direction}: {cost.defect.title}", f"{cost.lost:g} of {cost.points:g}"
         is_told = "yes" if cost.is_told else ""
         cells.append([named, _short(entry.name), lost, _column(entry.caught_by), others, is_told])
     return "\n".join([*lines, *table("defect | bug | costs | its check | others | told", cells)])
-
-
-def _direction(problem: str) -> str:
-    return "backward" if "backward" in problem else "forward"
 
 
 def useless(rows: list[VerdictRow], checks: list[Check]) -> list[str]:
@@ -128,10 +125,8 @@ def summary(rows: list[VerdictRow]) -> str:
         kept = sum(not set(row.kills) - set(row.entry.pays) for row in variants)
         margin, check, name = max((*row.worst, row.entry.name) for row in variants)
         paying = sum(bool(row.entry.pays) for row in variants)
-        lines.append(
-            f"{kept} of {len(variants)} right submissions keep every point on every seed, but for points of cost that "
-            f"{paying} of them pay for their style"
-        )
+        paid = f"but for points of cost that {paying} of them pay for their style"
+        lines.append(f"{kept} of {len(variants)} right submissions keep every point on every seed, {paid}")
         lines.append(f"the largest error of a right submission is {margin:.3f} of its bound: {name}, {check}")
     return "\n".join(lines)
 

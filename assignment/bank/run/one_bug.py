@@ -15,6 +15,7 @@ from assignment.finding import FAULTS, NEVER_STORED, RAISED
 from assignment.protocol.messages import Request
 from assignment.scoring.case import Case
 from assignment.scoring.score import GRADER_ERROR
+from assignment.submission import Submission
 
 ENGINES = ("simulator", "guarded", "interpreter", "cuda")
 RIGHT, WRONG, ERROR, FAULT = "right", "wrong", "error", "fault"
@@ -61,7 +62,7 @@ def run(files: dict[str, bytes], check: str, engine: str) -> BugOutcome:
 
     loop = Loop()
     with tempfile.TemporaryDirectory() as folder:
-        stage(files, Path(folder))
+        Submission(files).stage(Path(folder))
         declared = [declared for declared in checks.declared() if declared.name == check]
         run_pytest(declared, loop, pool(Path(folder), engine))
     return BugOutcome(ERROR, "", loop.problems[0]) if loop.problems else loop.outcome
@@ -91,12 +92,6 @@ def outcome_of(case: Case, engine: str) -> BugOutcome:
         return BugOutcome(FAULT, case.name, case.message, wrong.kind, next(places, ""))
     result = ERROR if wrong.kind in (RAISED, GRADER_ERROR) else WRONG
     return BugOutcome(result, case.name, case.message)
-
-
-def stage(files: dict[str, bytes], folder: Path) -> None:
-    for name, content in files.items():
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_bytes(content)
 
 
 def pool(folder: Path, engine: str) -> Any:

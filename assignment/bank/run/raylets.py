@@ -7,10 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-SIZES: dict[str, Any] = {
-    "object_store_memory": 80 << 20,
-    "memory": 64 << 30,
-}  # bytes; the memory is a number to Ray, not taken
+SIZES: dict[str, Any] = {"object_store_memory": 80 << 20, "memory": 64 << 30}  # bytes; the memory is not taken
 
 
 class Raylets:
@@ -19,9 +16,8 @@ class Raylets:
     def __init__(self) -> None:
         from ray.cluster_utils import Cluster
 
-        self._cluster = Cluster(
-            initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False, **SIZES}
-        )
+        head = {"num_cpus": 0, "include_dashboard": False, **SIZES}
+        self._cluster = Cluster(initialize_head=True, head_node_args=head)
         self.address = str(self._cluster.address)
         self.nodes: list[Any] = []
         self._folders: dict[int, str] = {}  # by node

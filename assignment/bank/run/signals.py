@@ -111,20 +111,20 @@ def compared(outcome: FaultOutcome, report: Report | None, undisturbed: Report) 
     if not report:
         return outcome
     faults, lost = list(outcome.faults), 0
-    for (_, want), (_, got) in zip(checks(undisturbed), checks(report), strict=True):
+    for want, got in zip(checks(undisturbed), checks(report), strict=True):
         lost += got["status"] in LOST
         for key in (*SAME, *(UNHIT if got["status"] not in LOST else ())):
             if got.get(key) != want.get(key):
                 faults.append(f"{want['name']}: {key} is {got.get(key)!r}, undisturbed {want.get(key)!r}")
         if got["status"] in LOST and got["score"]:
             faults.append(f"{want['name']}: points for {got['status']}")
-    if report["score"] != round(sum(check["score"] for _, check in checks(report)), 6):
+    if report["score"] != round(sum(check["score"] for check in checks(report)), 6):
         faults.append("the score is not the sum of the checks'")
     return FaultOutcome(outcome.hits, outcome.seconds, lost, faults)
 
 
-def checks(report: Report) -> list[tuple[str, CheckEntry]]:
-    return [(problem["name"], check) for problem in report["problems"] for check in problem["checks"]]
+def checks(report: Report) -> list[CheckEntry]:
+    return [check for problem in report["problems"] for check in problem["checks"]]
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -143,12 +143,8 @@ def main(times: int, each: int, seed: int) -> int:
     hits, usual_s = Counter[str](), outcome.seconds
     lost, faults, longest = Counter[int](), list(outcome.faults), 0.0
     while sum(hits.values()) < times and not (faults and len(faults) > 20):
-        strikes = [
-            Strike(
-                rng.uniform(0, usual_s), rng.choice(ROLES), rng.choices([signal.SIGKILL, signal.SIGSTOP], [19, 1])[0]
-            )
-            for _ in range(each)
-        ]
+        numbers = rng.choices([signal.SIGKILL, signal.SIGSTOP], [19, 1], k=each)
+        strikes = [Strike(rng.uniform(0, usual_s), rng.choice(ROLES), number) for number in numbers]
         outcome = compared(*run(seed, strikes), undisturbed)
         hits.update(outcome.hits)
         lost[outcome.lost] += 1
@@ -156,7 +152,6 @@ def main(times: int, each: int, seed: int) -> int:
         faults += outcome.faults
         names = ", ".join(outcome.hits)
         print(f"{sum(hits.values()):4} {names}: {outcome.seconds:.1f} s, {outcome.lost} checks lost", *outcome.faults)
-    print(
-        f"{dict(hits)}; checks lost a run: {dict(sorted(lost.items()))}; longest {longest:.0f} s; {len(faults)} faults"
-    )
+    print(f"{dict(hits)}; checks lost a run: {dict(sorted(lost.items()))}")
+    print(f"longest {longest:.0f} s; {len(faults)} faults")
     return bool(faults)

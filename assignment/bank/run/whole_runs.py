@@ -5,7 +5,6 @@ import json
 import multiprocessing
 import os
 import secrets
-import signal
 import socket
 import subprocess
 import sys
@@ -21,9 +20,10 @@ from typing import AnyStr
 from assignment import failure
 from assignment.bank.cheats import Cheat
 from assignment.bank.run.judging import GradingJob, Result, Verdict, digest, key
+from assignment.bank.run.processes import GONE, descendants
 from assignment.commands.report import total
 from assignment.confined.confinement import die_with_parent
-from assignment.confined.supervisor import adopt_orphans, descendants, reap
+from assignment.confined.supervisor import adopt_orphans, end_descendants, reap
 from assignment.digest import ROOT
 from assignment.scoring import checks, score
 from assignment.scoring.entries import Report
@@ -172,23 +172,15 @@ def was_reached(ours: socket.socket) -> bool:
 def leftovers() -> list[str]:
     """Return what this process still has as descendants; they are ended."""
     deadline = time.monotonic() + GRACE_S
-    while (found := descendants()) and time.monotonic() < deadline:
+    while (found := descendants(os.getpid())) and time.monotonic() < deadline:
         reap()
         time.sleep(0.05)
-    names = [name for pid in found if (name := command_of(pid))]
-    while remaining := descendants():
-        for pid in remaining:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        time.sleep(0.05)
-        reap()
+    names = []
+    for process in found:
+        with suppress(*GONE):
+            names.append(" ".join(process.cmdline())[:80])
+    end_descendants()
     return [f"{len(names)} processes left: {', '.join(names[:3])}"] if names else []
-
-
-def command_of(pid: int) -> str:
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")[:80]
-    return ""
 
 
 def read_report(root: Path, job: GradingJob) -> tuple[Report | None, list[str]]:
