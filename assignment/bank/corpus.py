@@ -96,13 +96,10 @@ def styles(operator: operators.Operator) -> Iterator[Entry]:
     for bank in getattr(own, "BANKS", [own] if own else []):
         for style in bank.STYLES:
             files = bugs.base(operator)
-            edited = edits.edited({path: files[path] for path in _paths(bank.FILES)}, style.edits, style.name)
+            own = {path: files[path] for path in (f"{bugs.PACKAGE}/{file}" for file in bank.FILES)}
+            edited = edits.edited(own, style.edits, style.name)
             more = {f"{bugs.PACKAGE}/{name}": text.encode() for name, text in style.more}
             yield _right(style.name, files | edited | more, bank.PROBLEMS)
-
-
-def _paths(files: tuple[str, ...]) -> list[str]:
-    return [f"{bugs.PACKAGE}/{file}" for file in files]
 
 
 def part_of(path: Path) -> dict[str, bytes]:

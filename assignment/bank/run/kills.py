@@ -38,7 +38,6 @@ WORKER = "assignment.classroom.grading_process"
 COMPLETE = (0, 1)  # exit statuses: some submissions get no grade in any run
 LONGEST_S = 1800.0  # for one run
 TIMES = re.compile(r'"(seconds|cpu_s|graded)": [^,\n]*|\b\d+(\.\d+)? s\b')
-RIGHT, WRONG = 0, 1
 
 
 @dataclass(frozen=True)
@@ -107,7 +106,7 @@ def run(one: KilledClass, rng: random.Random, times: int, every: float) -> int:
         print(f"round {rounds}: {sum(hits.values())} kills so far, {len(faults)} faults", *faults, flush=True)
     counts = ", ".join(f"{count} of a {role}" for role, count in sorted(hits.items()))
     print(f"{sum(hits.values())} kills ({counts}) in {rounds} rounds: {len(faults)} faults")
-    return WRONG if faults else RIGHT
+    return int(bool(faults))
 
 
 def anew(folder: Path) -> Path:
