@@ -25,9 +25,8 @@ def parse_arguments(arguments: list[str]) -> Settings:
         epilog="exit status: 0 graded, 1 below --fail-under, 2 nothing to grade, 3 the grader failed",
         argument_default=argparse.SUPPRESS,
     )
-    parser.add_argument(
-        "path", nargs="?", type=Path, default=Path(), help="folder or zip that holds cs336_kernels/ (default: here)"
-    )
+    path = "folder or zip that holds cs336_kernels/ (default: here)"
+    parser.add_argument("path", nargs="?", type=Path, default=Path(), help=path)
     work = parser.add_argument_group("at work")
     work.add_argument("--next", action="store_true", help="show the first check that is not finished, and stop there")
     work.add_argument("--watch", action="store_true", help="run again whenever a file of the submission is saved")
