@@ -98,7 +98,7 @@ def _known(folder: Path) -> dict[str, Repetition]:
     try:
         kept = json.loads((folder / DONE).read_text(encoding="utf-8"))
         return {name: Repetition(**{"name": name, **one}) for name, one in kept.items()}
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, AttributeError):
         return {}
 
 

@@ -62,8 +62,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.argument_default = argparse.SUPPRESS
     names = "parts of names, or patterns with *: bugs, rmsnorm, …; none with !; yardstick: single defects, all checks"
     parser.add_argument("names", nargs="*", help=f"{names}; practice: what is beside the 100 points")
-    of_each = "for each entry (default: 5 for a bug, 10 for a variant, 1 for a cheat)"
-    parser.add_argument("--seeds", type=int, metavar="N", help=of_each)
+    parser.add_argument(
+        "--seeds", type=int, metavar="N", help="for each entry (default: 5 for a bug, 10 for a variant, 1 for a cheat)"
+    )
     parser.add_argument("--first", type=int, metavar="K", help="the first seed")
     parser.add_argument("--device", choices=DEVICES)
     parser.add_argument("--jobs", type=int, help="processes that judge")
@@ -72,13 +73,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--without", metavar="WORD", help=without)
     of_variants = "of variants: the checks with this in their name, on all seeds"
     parser.add_argument("--checks", action="append", metavar="WORD", help=of_variants)
-    rungs = "run cheats on this rung; given again, on that one too"
-    parser.add_argument("--sandbox", action="append", metavar="NAME", help=rungs)
-    sections = "write the sections of what was run there (a full run: results.md)"
-    parser.add_argument("--write", type=Path, metavar="FILE", help=sections)
+    parser.add_argument(
+        "--sandbox", action="append", metavar="NAME", help="run cheats on this rung; given again, on that one too"
+    )
+    parser.add_argument(
+        "--write", type=Path, metavar="FILE", help="write the sections of what was run there (a full run: results.md)"
+    )
     parser.add_argument("--list", action="store_true", help="a line for each entry, and stop")
-    earlier = "earlier results; new ones go to the first FILE"
-    parser.add_argument("--kept", type=Path, action="append", metavar="FILE", help=earlier)
+    parser.add_argument(
+        "--kept", type=Path, action="append", metavar="FILE", help="earlier results; new ones go to the first FILE"
+    )
     parser.add_argument("--shard", metavar="I/N", help="of N parts of the submissions the I-th")
 
 
