@@ -365,17 +365,15 @@ def check_stubs(root: Path) -> int:
 def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
     parser = argparse.ArgumentParser(prog="python -m assignment.release", description="Cut releases for students.")
     commands = parser.add_subparsers(dest="command", required=True)
-    stubs = commands.add_parser(
-        "stubs", help="write cs336_kernels/ from the solutions, and the reference's links to them"
-    )
+    both = "write cs336_kernels/ from the solutions, and the reference's links to them"
+    stubs = commands.add_parser("stubs", help=both)
     stubs.add_argument("--check", action="store_true", help="only say how they differ, and exit 1 if they do")
     for name, help_text in (("student", "cut the student release"), ("solution", "cut it with the reference in it")):
         command = commands.add_parser(name, help=help_text)
         command.add_argument("--to", type=Path, metavar="DIR", help="write it into a new or empty folder")
         command.add_argument("--branch", metavar="NAME", help="add it as a commit to a branch of its own")
-        command.add_argument(
-            "--grader", metavar="OWNER/NAME@COMMIT", default="", help="with a workflow: this release grades each push"
-        )
+        grader = "with a workflow: this release grades each push"
+        command.add_argument("--grader", metavar="OWNER/NAME@COMMIT", default="", help=grader)
     options = parser.parse_args(arguments)
     if options.command != "stubs" and options.to is None and options.branch is None:
         commands.choices[options.command].error("say where it goes: --to DIR, --branch NAME or both")

@@ -26,7 +26,7 @@ GRADED, INCOMPLETE = 0, 1
 
 @dataclass(frozen=True)
 class ClassGrade:
-    """What is asked for: each field is the option of its name in cli.py."""
+    """What is asked for: each field is the option of its name."""
 
     submissions: Path
     to: Path

@@ -6,6 +6,7 @@ and its commit. Where the grader here is another one, that commit is checked out
 """
 
 import contextlib
+import dataclasses
 import json
 import os
 import random
@@ -14,7 +15,6 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypedDict
 
 from rich.console import Console
 from rich.text import Text
@@ -43,15 +43,7 @@ class Repetition:
     cpu_s: float
     cpu_then_s: float | None = None  # unknown of a report that no class's grader wrote
     notes: list[str] = field(default_factory=list)
-
-
-class KnownRepetition(TypedDict):
-    """What came of a repetition, under the key of its report."""
-
-    key: str
-    differences: list[str]
-    cpu_s: float
-    cpu_then_s: float | None
+    key: str = ""  # of its report, where it is kept
 
 
 def run(
@@ -86,30 +78,27 @@ def _run_sample(console: Console, folder: Path, sample: int, seed: int) -> int:
     for path in chosen:
         report = _read(path)
         key = report["classroom"]["key"]
-        if path.stem not in known or known[path.stem]["key"] != key:
+        if path.stem not in known or known[path.stem].key != key:
             again = repeated(path.stem, report, _submission_of(report, path, None))
             _tell(again, report, console)
-            known[path.stem] = {
-                "key": key,
-                "differences": again.differences,
-                "cpu_s": again.cpu_s,
-                "cpu_then_s": again.cpu_then_s,
-            }
-            replace(folder / DONE, json.dumps(known, indent=1).encode())
+            known[path.stem] = dataclasses.replace(again, key=key)
+            kept = {name: dataclasses.asdict(one) for name, one in known.items()}
+            replace(folder / DONE, json.dumps(kept, indent=1).encode())
     found = [known[path.stem] for path in chosen]
-    timed = [one for one in found if one["cpu_then_s"]]
-    alone, together = sum(one["cpu_s"] for one in timed), sum(one["cpu_then_s"] or 0.0 for one in timed)
-    different = sum(bool(one["differences"]) for one in found)
+    timed = [one for one in found if one.cpu_then_s]
+    alone, together = sum(one.cpu_s for one in timed), sum(one.cpu_then_s or 0.0 for one in timed)
+    different = sum(bool(one.differences) for one in found)
     console.print(f"{len(found)} reports, {len(found) - different} the same alone, {different} different")
     if timed:
         console.print(f"processor time: {together:.0f} s in the class, {alone:.0f} s alone: {together / alone:.2f}")
     return DIFFERENT if different else SAME
 
 
-def _known(folder: Path) -> dict[str, KnownRepetition]:
+def _known(folder: Path) -> dict[str, Repetition]:
     try:
-        return dict(json.loads((folder / DONE).read_text(encoding="utf-8")))
-    except (OSError, ValueError):
+        kept = json.loads((folder / DONE).read_text(encoding="utf-8"))
+        return {name: Repetition(**{"name": name, **one}) for name, one in kept.items()}
+    except (OSError, ValueError, TypeError, AttributeError):
         return {}
 
 

@@ -131,10 +131,9 @@ def write(folder: Path, form: Form) -> Written:
     Where decisions cannot be read raises UnusableSubmission, and leaves them.
     """
     replace(folder / FILE, form.as_json())
-    graded_as = reports(folder, form)
-    found = decided(graded_as, decisions.read(folder))
-    waiting = tuple(one.name for one in form.handed if one.name not in found)
-    graded = [(one, found.get(one.name) or results.waiting()) for one in form.handed]
+    whole = read(folder)
+    waiting = tuple(one.name for one in form.handed if one.name not in whole.shown)
+    graded = [(one, whole.shown.get(one.name) or results.waiting()) for one in form.handed]
     students, left_out = grades.importable(graded, form.pick)
     made = {
         "grades": grades.as_csv(grades.rows(graded, form.pick, form.due)),
@@ -145,5 +144,5 @@ def write(folder: Path, form: Form) -> Written:
     for name, content in made.items():
         replace(folder / f"{name}{kept}", content)
         (folder / f"{name}{stale}").unlink(missing_ok=True)
-    failed = {name: report for name, report in graded_as.items() if "failed" in report}
+    failed = {name: report for name, report in whole.reports.items() if "failed" in report}
     return Written(len(form.handed), waiting, failed, tuple(dict.fromkeys(left_out)), folder / f"grades{kept}")

@@ -36,10 +36,7 @@ def main(settings: Settings) -> int:
         print_list(console, selected)
         return GRADED
     try:
-        _check_device(settings.device)
-        _check_outputs(settings)
-        _check_bench(settings)
-        _check_sandbox(settings)
+        _check(settings)
         submission = read(settings.path.absolute())
         selected = practice.checks_to_grade(selected, submission, settings.only, settings.practice)
         mode, selected = modes.choose(settings, selected)
@@ -56,31 +53,12 @@ def main(settings: Settings) -> int:
         return INTERRUPTED
 
 
-def _check_device(device: str) -> None:
-    if device == "cuda" and pick_device("auto") != "cuda":
+def _check(settings: Settings) -> None:
+    """Raise UnusableSubmission where this machine cannot do what is asked for."""
+    if settings.device == "cuda" and pick_device("auto") != "cuda":
         raise UnusableSubmission("--device cuda: PyTorch finds no GPU here; leave the option out for the simulator")
-
-
-def _check_bench(settings: Settings) -> None:
-    if not settings.bench and (settings.csv or settings.plot):
-        raise UnusableSubmission("--csv and --plot belong to --bench")
-    if settings.bench and pick_device(settings.device) != "cuda":
-        raise UnusableSubmission("--bench needs a GPU, and PyTorch finds none here")
-
-
-def _check_sandbox(settings: Settings) -> None:
-    if settings.inline or settings.pack:
-        return
-    try:
-        rungs.choose(settings.sandbox, pick_device(settings.device))
-    except rungs.Unavailable as error:
-        raise UnusableSubmission(str(error)) from error
-
-
-def _check_outputs(settings: Settings) -> None:
-    for path in filter(
-        None, (settings.json, settings.junit, settings.markdown, settings.html, settings.csv, settings.plot)
-    ):
+    outputs = (settings.json, settings.junit, settings.markdown, settings.html, settings.csv, settings.plot)
+    for path in filter(None, outputs):
         try:
             if not path.absolute().parent.is_dir():
                 raise UnusableSubmission(f"{path}: cannot be written: no folder {path.absolute().parent}")
@@ -88,6 +66,15 @@ def _check_outputs(settings: Settings) -> None:
                 raise UnusableSubmission(f"{path}: cannot be written: it is a folder; expected a file")
         except OSError as error:
             raise UnusableSubmission(f"{path}: cannot be written: {error.strerror}") from error
+    if not settings.bench and (settings.csv or settings.plot):
+        raise UnusableSubmission("--csv and --plot belong to --bench")
+    if settings.bench and pick_device(settings.device) != "cuda":
+        raise UnusableSubmission("--bench needs a GPU, and PyTorch finds none here")
+    try:
+        if not (settings.inline or settings.pack):
+            rungs.choose(settings.sandbox, pick_device(settings.device))
+    except rungs.Unavailable as error:
+        raise UnusableSubmission(str(error)) from error
 
 
 def print_list(console: Console, selected: list[checks.Check]) -> None:

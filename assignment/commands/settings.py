@@ -43,15 +43,13 @@ class Settings:
     def command(self, seed: int) -> str:
         """Return the command that repeats this run for some of its checks."""
         path = "" if self.path == Path() else f" {shlex.quote(str(self.path))}"
+        device = "" if self.device == "auto" else f" --device {self.device}"
         sandbox = "" if self.sandbox == rungs.AUTO else f" --sandbox {self.sandbox}"
         jobs = f" --jobs {self.jobs}" if self.jobs else ""
-        return f"uv run grade.py{path}{self._device}{sandbox}{jobs} --seed {seed} --only"
+        return f"uv run grade.py{path}{device}{sandbox}{jobs} --seed {seed} --only"
 
     def debugger(self, seed: int) -> str:
         """Return the command that opens a debugger where a case fails, up to the name of the case."""
         path = "" if self.path == Path() else f" --submission {shlex.quote(str(self.path))}"
-        return f"uv run pytest --inline --pdb{path}{self._device} --seed {seed}"
-
-    @property
-    def _device(self) -> str:
-        return "" if self.device == "auto" else f" --device {self.device}"
+        device = "" if self.device == "auto" else f" --device {self.device}"
+        return f"uv run pytest --inline --pdb{path}{device} --seed {seed}"

@@ -42,9 +42,8 @@ def parsed(arguments: Sequence[str]) -> Callable[[], int]:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument(
-        "--target", metavar="NAMES", type=_targets, default=list(TARGETS.values()), help=f"of {','.join(TARGETS)} (all)"
-    )
+    names = f"of {','.join(TARGETS)} (all)"
+    parser.add_argument("--target", metavar="NAMES", type=_targets, default=list(TARGETS.values()), help=names)
     parser.add_argument("--ptx", metavar="DIR", type=Path, help="write PTX and SASS there, with the source beside them")
     parser.add_argument("path", metavar="PATH", type=Path, help="a script, or a folder with cs336_kernels/")
     own, rest = list(arguments), list[str]()

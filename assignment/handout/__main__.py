@@ -25,9 +25,8 @@ def build(to: Path, root: Path = website.ROOT) -> None:
 def folder_in(arguments: list[str] | None = None) -> Path:
     """Return the folder to write to; exits with 2 where it is in use."""
     parser = argparse.ArgumentParser(prog="python -m assignment.handout", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument(
-        "--to", metavar="DIR", type=Path, required=True, help="an empty folder, or one that is not there"
-    )
+    empty = "an empty folder, or one that is not there"
+    parser.add_argument("--to", metavar="DIR", type=Path, required=True, help=empty)
     to: Path = parser.parse_args(arguments).to
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
         parser.error(f"{to}: expected an empty folder, or none of this name")

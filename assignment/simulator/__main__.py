@@ -63,12 +63,10 @@ def parsed(arguments: list[str]) -> Callable[[], int]:
         allow_abbrev=False,
     )
     parser.add_argument("--report", action="store_true", help="print what each launch loaded, stored and computed")
-    parser.add_argument(
-        "--l2", dest="l2_kb", metavar="KB", type=_count, help="and what an L2 cache of so many KB fetches from memory"
-    )
-    parser.add_argument(
-        "--at-once", metavar="N", type=_count, default=132, help="programs that share the L2 at a time (132: an H100's)"
-    )
+    fetched = "and what an L2 cache of so many KB fetches from memory"
+    parser.add_argument("--l2", dest="l2_kb", metavar="KB", type=_count, help=fetched)
+    sharing = "programs that share the L2 at a time (132: an H100's)"
+    parser.add_argument("--at-once", metavar="N", type=_count, default=132, help=sharing)
     parser.add_argument("--html", metavar="FILE.html", type=_page, help="draw what each program read and wrote")
     parser.add_argument("--seed", metavar="N", type=int, default=0, help="another order of the programs (0)")
     parser.add_argument("path", metavar="SCRIPT")

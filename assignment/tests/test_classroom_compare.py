@@ -204,7 +204,7 @@ def test_a_report_is_reproduced(tmp_path, capsys):
     path.write_text(json.dumps(data))
     assert classroom.main([*again[:-1], "test_weighted_sum.py::test_forward_values"]) == reproduce.DIFFERENT
     assert "margin was" in capsys.readouterr().out
-    assert "3 of 3 cases right" in (tmp_path / "report.evidence.txt").read_text()
+    assert "4 of 4 cases right" in (tmp_path / "report.evidence.txt").read_text()
 
 
 # processor time

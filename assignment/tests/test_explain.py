@@ -234,7 +234,7 @@ def test_a_failure_is_explained(broken):
         "From handout/rmsnorm.md:",
         "# RMSNorm\n",
         r"\sqrt{",
-        "FAIL: 0/4 points, 0 of 3 cases right",
+        "FAIL: 0/4 points, 1 of 4 cases right",
         "again: uv run grade.py --seed 3 --only test_rmsnorm.py::test_forward_values",
     ]
     places = [done.stdout.find(part) for part in parts]

@@ -14,7 +14,7 @@ import pytest
 import triton
 
 from assignment.bank import __main__ as bank
-from assignment.classroom import cli as classroom
+from assignment.classroom import __main__ as classroom
 from assignment.commands import cli, handout
 from assignment.compiling import __main__ as compiling
 from assignment.handout import __main__ as pages
