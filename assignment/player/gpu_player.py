@@ -23,6 +23,7 @@ from assignment.pytorch_private import Argument, Keywords, OpOverload
 from assignment.simulator import calls
 from assignment.simulator.costs import tensors_in
 
+from . import operations
 from .kernel_builder import Kernels, Refused
 from .play import MAX_NOTE, InKernel, Turn, described, spoil
 from .prepared import Prepared
@@ -171,9 +172,11 @@ class _TurnOnGpu(Turn):
         is_made_of_nothing = not tensors_in((args, kwargs))
         if is_made_of_nothing and any(argument.name == "device" for argument in func._schema.arguments):
             kwargs = {**kwargs, "device": DEVICE}
-        result = func(*args, **kwargs)  # theirs
-        view = self._program.views[views[0]] if len(views) == 1 and isinstance(result, torch.Tensor) else None
-        return laid_out(result, view) if view and view.storage not in self._player.storages else result
+        result = operations.call(func, args, kwargs)
+        if len(views) == 1 and isinstance(result, torch.Tensor):
+            view = self._program.views[views[0]]
+            return result if view.storage in self._player.storages else laid_out(result, view)
+        return result
 
     def _begin_fresh(self, tensors: list[torch.Tensor]) -> None:
         for tensor in tensors:

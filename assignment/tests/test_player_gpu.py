@@ -57,6 +57,18 @@ def test_fresh_memory_is_nan(player):
     assert found.isnan().all()
 
 
+def test_outputs_get_a_copy_of_what_is_made_without_them(player):
+    """PyTorch writes this one as if its output were contiguous, over what a kernel may have stored between"""
+    flat, grad = View(1, "float32", 0, (6, 1), (2, 1)), View(0, "float32", 0, (6, 1), (1, 1))
+    whole = program("aten::zeros.", [[12]], ["float32", 0, [12], [1]], dtype={"dtype": "float32"})
+    whole.views += [flat, grad]
+    whole.operations.append("aten::_log_softmax_backward_data.out")
+    whole.steps.append(Operation(1, [{"t": 3}, {"t": 3}, 1, {"dtype": "float32"}], {"out": {"t": 2}}, [2], 0))
+    ((found,),) = player.play(whole, [X])
+    assert found[::2].any()
+    assert not found[1::2].any()
+
+
 def test_want_of_memory_is_told_from_other_failures():
     no_room = torch.OutOfMemoryError("CUDA out of memory")
     assert gpu_player.failed(no_room)["fits"] is gpu_player.failed(InKernel(no_room, ""))["fits"] is False
