@@ -10,6 +10,8 @@ from pathlib import Path
 import psutil
 from psutil import Process
 
+from assignment.confined import supervisor
+
 GONE = (psutil.NoSuchProcess, psutil.AccessDenied)
 GONE_S = 30.0  # for the processes of a killed run to end
 PROGRAMS = ("worker.py", "nursery.py")
@@ -31,11 +33,15 @@ def running(processes: Collection[Process]) -> Iterator[Process]:
 
 
 def descendants(pid: int) -> list[Process]:
-    """Return the processes that descend from one."""
-    try:
-        return list(running(Process(pid).children(recursive=True)))
-    except psutil.NoSuchProcess:
-        return []
+    """Return the processes that descend from one.
+
+    psutil's own `children` leaves those out that seem older than their parent, as some do where the clock drifts.
+    """
+    found = []
+    for child in supervisor.descendants(pid):
+        with suppress(*GONE):
+            found.append(Process(child))
+    return [*running(found)]
 
 
 def strike(pids: Collection[int], number: int) -> bool:
