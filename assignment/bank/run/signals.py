@@ -39,14 +39,23 @@ UNHIT = ("status", "score", "passed", "message", "margin", "notes")
 def by_role(grade: int, own: list[Process]) -> dict[str, list[int]]:
     """Return which of a grade's processes do what."""
     roles: dict[str, list[int]] = {role: [] for role in ROLES}
+    known: dict[int, tuple[str, int]] = {}  # the program and the parent of each
     for process in own:
         with suppress(*processes.GONE):
-            if named := processes.program(process):
-                depth = (named == "worker.py") + sum(processes.program(above) == named for above in process.parents())
-                roles[("nursery", "supervisor", "child", "child")[depth]].append(process.pid)
-            elif process.ppid() == grade and "grade.py" in " ".join(process.cmdline()):  # no program that it started
-                roles["judge"].append(process.pid)
+            known[process.pid] = processes.program(process), process.ppid()
+            if not known[process.pid][0] and process.ppid() == grade and "grade.py" in " ".join(process.cmdline()):
+                roles["judge"].append(process.pid)  # not a program that it started
+    for pid, (named, _) in known.items():
+        if named:
+            role = ("nursery", "supervisor", "child", "child")[(named == "worker.py") + _forks_above(pid, known)]
+            roles[role].append(pid)
     return roles
+
+
+def _forks_above(pid: int, known: dict[int, tuple[str, int]]) -> int:
+    """Return how many processes above it run the same program."""
+    named, parent = known[pid]
+    return 1 + _forks_above(parent, known) if parent in known and known[parent][0] == named else 0
 
 
 @dataclass(frozen=True)
