@@ -50,7 +50,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    atexit.register(_leave_in_silence)
     config.addinivalue_line("markers", "points(n): what a check is worth")
     config.addinivalue_line("markers", "lengthy: takes long; begun first where many processes judge")
     config.addinivalue_line("markers", "long_file: half a minute or more; begun before other files")
@@ -68,6 +67,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         del config.stash[POOL]
 
 
+@atexit.register  # before others are, and so it runs after them; once, however many runs this process has
 def _leave_in_silence() -> None:
     """Drop what is printed from here on: as Python ends, Triton's bindings list what they hold, a screen of lines."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
