@@ -32,14 +32,14 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from assignment.protocol.messages import Reply, Request
+    from assignment.protocol.messages import Header, Reply
 
 GUARD = 64 << 10  # bytes of NaN before and after each input: a tile or two
 # bytes of address space that a request may ask for; only what is touched costs memory
 LARGEST_STORAGE = 1 << 40
 MAX_FRAMES = 50  # of a stack that is told
 DEBUGGER = "breakpoint() needs a debugger: run the command that the report calls debug, uv run pytest --inline --pdb …"
-Answer = Callable[["Request", list], tuple["Reply", list]]
+Answer = Callable[..., tuple["Reply", list]]  # to a request of the role, with its tensors
 
 
 def main() -> None:
@@ -128,7 +128,7 @@ def child(setup: dict[str, Any], connection: socket.socket, caches: str) -> None
     faulthandler.register(signal.SIGUSR1, all_threads=False, chain=True)
     try:
         confinement.confine(setup)
-        serve(connection, session_of(setup["device"])(Path(setup["submission"])))
+        serve(connection, setup["device"], session_of(setup["device"])(Path(setup["submission"])))
     finally:
         os._exit(0)
 
@@ -156,17 +156,17 @@ def tell_stack(number: int, frame: FrameType | None) -> None:
         os.write(2, f"{HERE}{told}{HERE}".encode(errors="replace"))
 
 
-def serve(connection: socket.socket, answer: Answer) -> None:
+def serve(connection: socket.socket, role: str, answer: Answer) -> None:
     """Answer requests until the grader hangs up."""
     from assignment.protocol import wire  # not before main() has set the path
 
     while True:
         try:
-            header, tensors = wire.next_request(connection, LARGEST_STORAGE, GUARD)
+            header, tensors = wire.receive(connection, largest_storage=LARGEST_STORAGE, guard=GUARD)
         except wire.ConnectionLost:
             return
         is_large = any(t.untyped_storage().nbytes() - 2 * GUARD > wire.WHOLE_STORAGE_UP_TO for t in tensors)
-        reply, results = _answered(answer, header, tensors)
+        reply, results = _answered(role, answer, header, tensors)
         del tensors
         if is_large:
             # what an exception or a cycle still holds would leave no room for the next large view
@@ -174,18 +174,19 @@ def serve(connection: socket.socket, answer: Answer) -> None:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):  # the submission may have closed or replaced it
                 stream.flush()
-        wire.send(connection, {"id": header["id"], **reply}, results)
+        wire.send(connection, {"id": str(header["id"]), **reply}, results)
 
 
-def _answered(answer: Answer, header: "Request", tensors: list) -> tuple["Reply", list]:
+def _answered(role: str, answer: Answer, header: "Header", tensors: list) -> tuple["Reply", list]:
     """Return an answer; an exception here is a fault of ours, since sessions catch what a submission raises.
 
     The process that has the submission may say so without one: the judge does not believe it.
     """
     from assignment.calling import whose  # not before main() has set the path
+    from assignment.protocol import requests  # likewise
 
     try:
-        return answer(header, tensors)
+        return answer(requests.read(header, role), tensors)
     except Exception as error:
         if whose.is_of_memory(error):
             message = f"the call needs more memory than it may have: {error}"

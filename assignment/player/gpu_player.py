@@ -8,7 +8,7 @@ import gc
 import statistics
 from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, assert_never
 
 import torch
 import triton
@@ -16,8 +16,9 @@ import triton
 from assignment.calling import sticky, timed, whose
 from assignment.calling.requests import moved
 from assignment.protocol import program as programs
-from assignment.protocol.messages import Reply, Request
+from assignment.protocol.messages import Reply
 from assignment.protocol.program import Launch, Program
+from assignment.protocol.requests import Called, Load, OnGpu, OnSlots, Prepare, Sweep, Tune, Warm
 from assignment.protocol.wire import WHOLE_STORAGE_UP_TO
 from assignment.pytorch_private import Argument, Keywords, OpOverload
 from assignment.simulator import calls
@@ -42,66 +43,70 @@ class GpuSession:
         self._player: GpuPlayer | None = None
         self._function: Any = None  # what is timed
 
-    def answer(self, header: Request, tensors: list[torch.Tensor]) -> Answer:
+    def answer(self, request: Load | OnGpu, tensors: list[torch.Tensor]) -> Answer:
         """Answer a request: the sources of a submission, or a program with the inputs of its call.
 
         A reply that "sticks" is this process's last; one that "fits" says whether the GPU had room
         for the call.
         """
-        if header["kind"] == "load":
-            self._player = GpuPlayer(header["sources"])
+        if isinstance(request, Load):
+            self._player = GpuPlayer(request.sources)
             return {"status": "ok"}, []
         assert self._player is not None
         try:
-            reply, results = self._done(self._player, header, tensors)
+            reply, results = self._done(self._player, request, tensors)
         except Exception as error:
             reply, results = failed(error), []
         if (error_ := sticky.error()) is not None:
             return {**failed(InKernel(error_, "")), "sticks": True}, []
         is_large = any(tensor.untyped_storage().nbytes() > WHOLE_STORAGE_UP_TO for tensor in tensors)
-        if is_large or header["kind"] == "sweep" or not reply.get("fits", True):
+        if is_large or isinstance(request, Sweep) or not reply.get("fits", True):
             gc.collect()
             torch.cuda.empty_cache()  # other processes have calls of that size too
         return reply, results
 
-    def _done(self, player: "GpuPlayer", header: Request, tensors: list[torch.Tensor]) -> Answer:
-        if header["kind"] in timed.HANDLERS:
-            return timed.answer(self._function, header)
-        *inputs, data = tensors
-        program = programs.read(data)
-        if header["kind"] in ON_SLOTS:
-            return {"status": "ok", "groups": [], "bare": False, **ON_SLOTS[header["kind"]](self, player, program)}, []
-        groups = player.play(program, moved(inputs, DEVICE))
-        results = moved([tensor for group in groups for tensor in group], "cpu")
-        return {"status": "ok", "groups": [len(group) for group in groups], "bare": program.bare}, results
+    def _done(self, player: "GpuPlayer", request: OnGpu, tensors: list[torch.Tensor]) -> Answer:
+        reply: Reply = {"status": "ok", "groups": [], "bare": False}
+        match request:
+            case Warm():
+                self._warm_up(player, programs.read(tensors[-1]))
+            case Prepare():
+                reply["peak"] = self._prepare(player, programs.read(tensors[-1]))
+            case Tune():
+                reply["tuned"] = self._tune(player, programs.read(tensors[-1]))
+            case OnSlots():
+                return timed.answer(self._function, request)
+            case Called():
+                *inputs, data = tensors
+                program = programs.read(data)
+                groups = player.play(program, moved(inputs, DEVICE))
+                reply |= {"groups": [len(group) for group in groups], "bare": program.bare}
+                return reply, moved([tensor for group in groups for tensor in group], "cpu")
+            case _:
+                assert_never(request)
+        return reply, []
 
-    def _warm_up(self, player: "GpuPlayer", program: Program) -> Reply:
+    def _warm_up(self, player: "GpuPlayer", program: Program) -> None:
         """Play a program on the first slot, so that its one-time allocations are made."""
         torch.cuda.reset_peak_memory_stats()
         player.play(program, timed.slots[0])
-        return {}
 
-    def _prepare(self, player: "GpuPlayer", program: Program) -> Reply:
+    def _prepare(self, player: "GpuPlayer", program: Program) -> int:
         """Play a program on the first slot, and make it the one that is timed.
 
-        "peak" is this process's peak memory in bytes since the warm-up, lasting allocations
-        included.
+        Returns this process's peak memory in bytes since the warm-up, lasting allocations included.
         """
         player.play(program, timed.slots[0])
         self._function = Prepared(player, program)
-        return {"peak": torch.cuda.max_memory_allocated()}
+        return torch.cuda.max_memory_allocated()
 
-    def _tune(self, player: "GpuPlayer", program: Program) -> Reply:
-        """Play a program on the first slot; "tuned" times its launches with alternatives."""
+    def _tune(self, player: "GpuPlayer", program: Program) -> list[float]:
+        """Play a program on the first slot; returns the seconds of its launches with alternatives."""
         turn = player.turn(program, timed.slots[0])
         turn.tuned = []
         with torch.no_grad():
             turn.run()
-        return {"tuned": turn.tuned}
-
-
-# kinds of requests
-ON_SLOTS = {"warm up": GpuSession._warm_up, "prepare": GpuSession._prepare, "tune": GpuSession._tune}
+        return turn.tuned
 
 
 def failed(error: Exception) -> Reply:

@@ -1,15 +1,17 @@
 """A player's conversation with the judge: sources first, then programs with their inputs."""
 
 from collections.abc import Iterable
+from typing import assert_never
 
 import torch
 
 from assignment.calling import whose
 from assignment.calling.probes import InputsBefore
 from assignment.protocol import program as programs
-from assignment.protocol import wire
-from assignment.protocol.messages import Reply, Request
+from assignment.protocol import requests, wire
+from assignment.protocol.messages import Reply
 from assignment.protocol.program import Program
+from assignment.protocol.requests import Again, Call, Costs, Gradients, Kept, Largest, Load, Playable, Sweep
 from assignment.simulator import constants
 from assignment.simulator.costs import COSTS, summary
 from assignment.simulator.faults import MemoryFault
@@ -21,7 +23,7 @@ from .storages import CannotFollow
 
 MAX_NOTES = 4  # warnings in a reply
 TOO_MANY = "too many constants to be compared with those that are compiled: staff will look at it"
-GROUPS = {"again": slice(0, None, 2), "gradients": slice(None)}  # of results; otherwise the first
+RESULTS: dict[type, slice] = {Again: slice(0, None, 2), Gradients: slice(None)}  # among groups; otherwise the first
 Answer = tuple[Reply, list[torch.Tensor]]
 
 
@@ -32,44 +34,48 @@ class PlayerSession:
         self._player: Player | None = None
         self._returned: set[int] = set()  # storages of results that were returned, and live
 
-    def answer(self, header: Request, tensors: list[torch.Tensor]) -> Answer:
+    def answer(self, request: Load | Playable, tensors: list[torch.Tensor]) -> Answer:
         """Answer a request: the sources of a submission, or a program and its inputs."""
-        if header["kind"] == "load":
+        if isinstance(request, Load):
             import triton
 
-            self._player = Player(header["sources"], triton.jit)
+            self._player = Player(request.sources, triton.jit)
             return {"status": "ok"}, []
         assert self._player is not None
         *inputs, data = tensors
-        return self._play(self._player, programs.read(data), header, inputs)
+        return self._play(self._player, programs.read(data), request, inputs)
 
-    def _play(self, player: Player, program: Program, header: Request, inputs: list[torch.Tensor]) -> Answer:
+    def _play(self, player: Player, program: Program, request: Playable, inputs: list[torch.Tensor]) -> Answer:
         before = InputsBefore(inputs)
         try:
-            played, seen = player.play(program, header, inputs)
+            played, seen = player.play(program, request, inputs)
         except (MemoryFault, CannotFollow, Refused, InKernel) as error:
             if said := "\n".join(player.work.unplayed):  # what that left may have brought it here
                 return {"status": "failed", "kind": "not played", "message": said[:MAX_NOTE]}, []
             return _ended(error), []
         if not played.groups:  # the call has raised, of which the recorder tells
             return {"status": "ok", "groups": [], "bare": False}, []
-        if header["kind"] != "again" and (why := self._misuse(player, program, before, played)):
+        if not isinstance(request, Again) and (why := self._misuse(player, program, before, played)):
             return {"status": "failed", "message": why}, []
         groups, figures = played.groups, []
-        about = header["about"]
-        judged = groups[GROUPS.get(header["kind"], slice(0, 1))]
+        about, judged = request.about, groups[RESULTS.get(type(request), slice(1))]
         for group in judged:
             player.work.returned(group)
-        if header["kind"] == "costs":
-            found = summary(seen, played.host, inputs, groups[0], player.work.input_labels)
-            figures = [torch.tensor(found[name], dtype=torch.int64) for name in COSTS]
-        elif header["kind"] == "largest":
-            figures = [torch.tensor(largest(played))]
-        elif header["kind"] == "kept":
-            groups = [[torch.tensor(kept(player, program, played))]]
+        match request:
+            case Costs():
+                found = summary(seen, played.host, inputs, groups[0], player.work.input_labels)
+                figures = [torch.tensor(found[name], dtype=torch.int64) for name in COSTS]
+            case Largest():
+                figures = [torch.tensor(largest(played))]
+            case Kept():
+                groups = [[torch.tensor(kept(player, program, played))]]
+            case Sweep() | Call() | Again() | Gradients() | requests.Forward() | requests.Backward():
+                pass
+            case _:
+                assert_never(request)
         if (size := sum(t.numel() * t.itemsize for group in groups for t in group)) > wire.MAX_REPLY_PAYLOAD:
             return {"status": "failed", "message": f"results of {size:,} bytes, expected those of the handout"}, []
-        if header["kind"] == "call":
+        if isinstance(request, Call):
             # each in memory of its own
             groups = [[result.clone() for result in group] for group in groups]
         groups = [*groups, figures] if figures else groups
@@ -85,7 +91,7 @@ class PlayerSession:
             "reads": told(dict.fromkeys(played.reads)),
             "unplayed": told(player.work.unplayed),
         }
-        if header.get("notes_constants"):
+        if request.notes_constants:
             reply["constants"], reply["constants_of"] = constants.packed(seen.constants)
             if seen.constants and not reply["constants"]:
                 reply["doubts"] = told([*reply["doubts"], TOO_MANY])

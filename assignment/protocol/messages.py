@@ -3,13 +3,7 @@
 A reply is believed by none: the judge reads it as whatever JSON says, in judge/replies.py.
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeAlias, TypedDict
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from tests.operators import About  # not there in a worker, which needs no types
+from typing import TypeAlias, TypedDict
 
 # Whatever JSON says.
 Value: TypeAlias = bool | int | float | str | list["Value"] | dict[str, "Value"] | None
@@ -41,51 +35,6 @@ class ConstantsSeen(TypedDict):
 
     seen: list[dict[str, list[str]]]
     of: list[int]
-
-
-class Details(TypedDict, total=False):
-    """What some kinds of requests ask beside the call."""
-
-    wrt: list[int]  # of "gradients": the inputs, and how they are asked for
-    times: int
-    has_grad: bool
-    interleaved: bool
-    configurations: int | list[int]  # of autotuned kernels
-    drawn: int  # or what draws them
-
-
-class Request(Details, total=False):
-    """A request to a worker; which keys it has depends on its kind."""
-
-    id: str
-    kind: str
-    function: str
-    about: "About"
-    options: Options
-    isolated: bool  # of "load": leave the package's __init__ alone
-    sources: dict[str, str]  # of the submission, by file
-    order: int  # of the programs of a launch
-    turns: list[int]  # the slots of calls that are timed
-    target: str | dict[str, int | str]  # the GPU that host code hears of: a name, or its properties
-    multiprocessors: int  # that host code hears of; without them as many as the target has
-    targets: list[str]  # of "compile"
-    figures: dict[str, dict[str, int]]  # of compiled kernels, by key
-    made: list[tuple[str, list[int]]]  # dtype and shape of stand-ins
-    notes_constants: bool
-    kernels: list[dict[str, Value]]
-    programs: dict[str, int]  # by target
-    constants: dict[str, ConstantsSeen]
-    processes: int
-    memory: list[int | str]  # of "hold": of another process, and what lies where
-    slots: list[list[Place]]
-    outputs: list[list[Place]]
-    positions: list[int]  # of "give"
-
-
-class Asked(Request):
-    """A request, with the tensors that were sent with it."""
-
-    tensors: Sequence["Tensor"]
 
 
 class Reply(TypedDict, total=False):

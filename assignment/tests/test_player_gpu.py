@@ -77,5 +77,5 @@ def test_what_is_timed_computes_what_the_functions_compute():
     done = python(program, root / "assignment/reference", cwd=root, env={**os.environ, "PYTHONPATH": str(root)})
     assert done.returncode == 0, done.stderr
     right = [f"{function} True [] [] 7" for function in TIMED.split()]
-    tuned = "tuned True [16.0] ['hold', 'warm up', 'tune', 'tune', 'tune', 'prepare', 'run']"
+    tuned = "tuned True [16.0] ['Hold', 'Warm', 'Tune', 'Tune', 'Tune', 'Prepare', 'TakeTurns']"
     assert done.stdout.splitlines() == [*right, tuned, "[] []"]

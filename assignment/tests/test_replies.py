@@ -11,6 +11,7 @@ from assignment.compiling.kernel import Kernel
 from assignment.judge import replies, returned
 from assignment.judge.replies import Compiled, Failed, Fault, Ok, Raised, Recorded
 from assignment.player import session
+from assignment.tests.pairs import request
 
 OK: Any = {
     "status": "ok", "groups": [2, 1], "bare": False,
@@ -167,7 +168,7 @@ def test_a_program_is_bytes():
 
 
 ONE, COUNT, COUNTS = torch.ones(3), torch.tensor(7), torch.tensor([7, 0])
-REQUEST: Any = {"wrt": [0, 1], "times": 2}
+HOW = {"wrt": [0, 1], "times": 2, "has_grad": False, "interleaved": False}
 
 
 @pytest.mark.parametrize(
@@ -197,4 +198,5 @@ REQUEST: Any = {"wrt": [0, 1], "times": 2}
     ],
 )
 def test_groups_are_those_of_the_request(kind, groups, right):
-    assert returned.fits(kind, groups, 2, REQUEST) is right
+    asked = request("rmsnorm", kind, HOW if kind == "gradients" else {})
+    assert returned.fits(asked, groups, 2) is right

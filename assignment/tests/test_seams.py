@@ -11,10 +11,12 @@ from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from assignment import pytest_private, pytorch_private
+from assignment.protocol.requests import Request
 from assignment.tests.test_roles import STAFFS, of_ours
 
 OURS = Path(__file__).resolve().parents[1]
@@ -128,6 +130,25 @@ def private_users() -> dict[str, list[str]]:
     }
 
 
+def kinds_as_strings() -> list[str]:
+    """Return where a kind of request is compared, or written, as a string, outside of protocol/."""
+    kinds = {kind.__name__.lower() for kind in get_args(Request)}
+    of_kind = re.compile(r".*(\.kind|\['kind'\]|\.get\('kind'(, .*)?\))", re.DOTALL)
+    found = []
+    for name, tree in trees().items():
+        pairs = [(node, node.left, *node.comparators) for node in ast.walk(tree) if isinstance(node, ast.Compare)]
+        texts = [(node, rest) for node, *rest in pairs if any(of_kind.fullmatch(ast.unparse(one)) for one in rest)]
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Dict):
+                items = zip(node.keys, node.values, strict=True)
+                texts.append((node, [v for k, v in items if isinstance(k, ast.Constant) and k.value == "kind"]))
+        constants = ((at, one) for at, rest in texts for end in rest for one in ast.walk(end))
+        found += [
+            f"{name}:{at.lineno}" for at, one in constants if isinstance(one, ast.Constant) and one.value in kinds
+        ]
+    return [where for where in found if not where.startswith("protocol/")]
+
+
 def dotted(tree: ast.AST) -> Iterator[str]:
     """Yield the names of modules and of what is taken from them, from the library on."""
     for node in ast.walk(tree):
@@ -160,6 +181,10 @@ def test_no_more_class_names_repeat():
 
 def test_there_is_no_more_code():
     assert code_lines() <= CODE_LINES
+
+
+def test_kinds_of_requests_are_strings_in_the_protocol_alone():
+    assert not kinds_as_strings()
 
 
 def test_private_names_are_used_in_one_module():

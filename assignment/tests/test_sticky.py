@@ -7,6 +7,7 @@ import torch
 
 from assignment.calling import sticky
 from assignment.host import direct
+from assignment.protocol.requests import Call, Load
 from assignment.sandbox import rungs
 from assignment.tests.sandbox.boxes import open_box
 from tests.operators import called
@@ -63,7 +64,7 @@ def test_a_gpu_that_was_never_used_is_not_asked(monkeypatch):
 def settled(monkeypatch, reply):
     session = direct.DirectSession(Path("/nowhere"), "cuda")
     monkeypatch.setattr(session, "_described", lambda *_: (reply, [torch.ones(1)]))
-    return session.answer({}, [])
+    return session.answer(Load(), [])
 
 
 def test_a_call_keeps_its_own_error(monkeypatch):
@@ -101,7 +102,7 @@ def load(box, body, init=""):
 
 def ask(box):
     reply, _ = box.worker.ask(
-        {"kind": "call", **called("weighted_sum_forward"), "options": {}},
+        Call(**called("weighted_sum_forward"), options={}),
         [torch.ones(3)],
     )
     return reply["status"], reply.get("message", "").splitlines()[:1]
@@ -110,7 +111,7 @@ def ask(box):
 def test_the_next_call_finds_a_new_process(box):
     """Every call but the one that broke the GPU is right"""
     load(box, "if x.sum() == 0:\n        break_gpu()\n    return 2 * x")
-    wrong = {"kind": "call", **called("weighted_sum_forward"), "options": {}}
+    wrong = Call(**called("weighted_sum_forward"), options={})
     for _ in range(2):
         assert ask(box) == ("ok", [])
         reply, results = box.worker.ask(wrong, [torch.zeros(3)])

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from assignment.protocol.requests import Load
 from assignment.sandbox import rungs, stage
 from assignment.sandbox.worker_client import Worker, WorkerDied
 from assignment.submission import Submission
@@ -14,16 +15,14 @@ from assignment.tests.sandbox.boxes import MODULES, ROOT, TRY, grade, rungs_that
 PLANTED = f"""
 import {MODULES}
 {TRY}
-def answer(header, tensors):
-    if header["kind"] == "load":
-        return {{"status": "ok"}}, []
+def answer(request, tensors):
     said = {{}}
-    exec(header["code"], {{**globals(), "said": said}})
-    return said, []
+    exec(request.sources.get("code", ""), {{**globals(), "said": said}})
+    return {{"status": "ok", **said}}, []
 
 class PlayerSession:
-    def answer(self, header, tensors):
-        return answer(header, tensors)
+    def answer(self, request, tensors):
+        return answer(request, tensors)
 """
 FILES = {"play": "assignment/player/session.py", "compile": "assignment/player/launch_compiler.py"}
 
@@ -37,7 +36,7 @@ class Planted:
         self.worker = Worker(self.stage, role, rung)
 
     def run(self, code: str) -> dict:
-        return self.worker.ask({"kind": "call", "code": textwrap.dedent(code)}, [])[0]
+        return self.worker.ask(Load(sources={"code": textwrap.dedent(code)}), [])[0]
 
 
 @pytest.fixture(params=FILES)
