@@ -32,14 +32,15 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from assignment.protocol.messages import Header, Reply
+    from assignment.protocol.messages import Header
+    from assignment.protocol.replies import Answer
 
 GUARD = 64 << 10  # bytes of NaN before and after each input: a tile or two
 # bytes of address space that a request may ask for; only what is touched costs memory
 LARGEST_STORAGE = 1 << 40
 MAX_FRAMES = 50  # of a stack that is told
 DEBUGGER = "breakpoint() needs a debugger: run the command that the report calls debug, uv run pytest --inline --pdb …"
-Answer = Callable[..., tuple["Reply", list]]  # to a request of the role, with its tensors
+Session = Callable[..., tuple["Answer", list]]  # to a request of the role, with its tensors
 
 
 def main() -> None:
@@ -87,7 +88,7 @@ def prepare(role: str) -> None:
     session_of(role)
 
 
-def session_of(role: str) -> Callable[[Path], Answer]:
+def session_of(role: str) -> Callable[[Path], Session]:
     """Return a function that makes a role's conversation, given the folder of the submission."""
     if role == "record":
         from assignment.recorder.session import RecorderSession  # not there in other roles
@@ -156,9 +157,9 @@ def tell_stack(number: int, frame: FrameType | None) -> None:
         os.write(2, f"{HERE}{told}{HERE}".encode(errors="replace"))
 
 
-def serve(connection: socket.socket, role: str, answer: Answer) -> None:
+def serve(connection: socket.socket, role: str, answer: Session) -> None:
     """Answer requests until the grader hangs up."""
-    from assignment.protocol import wire  # not before main() has set the path
+    from assignment.protocol import replies, wire  # not before main() has set the path
 
     while True:
         try:
@@ -174,24 +175,23 @@ def serve(connection: socket.socket, role: str, answer: Answer) -> None:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):  # the submission may have closed or replaced it
                 stream.flush()
-        wire.send(connection, {"id": str(header["id"]), **reply}, results)
+        wire.send(connection, {"id": header["id"], **replies.written(reply)}, results)
 
 
-def _answered(role: str, answer: Answer, header: "Header", tensors: list) -> tuple["Reply", list]:
+def _answered(role: str, answer: Session, header: "Header", tensors: list) -> tuple["Answer", list]:
     """Return an answer; an exception here is a fault of ours, since sessions catch what a submission raises.
 
     The process that has the submission may say so without one: the judge does not believe it.
     """
     from assignment.calling import whose  # not before main() has set the path
-    from assignment.protocol import requests  # likewise
+    from assignment.protocol import replies, requests  # likewise
 
     try:
         return answer(requests.read(header, role), tensors)
     except Exception as error:
         if whose.is_of_memory(error):
-            message = f"the call needs more memory than it may have: {error}"
-            return {"status": "failed", "kind": "", "message": message}, []
-        return {"status": "broken", "message": whose.told(error)}, []
+            return replies.Failed(f"the call needs more memory than it may have: {error}"), []
+        return replies.Broken(whose.told(error)), []
 
 
 if __name__ == "__main__":

@@ -15,7 +15,8 @@ import torch
 
 from assignment.calling.probes import InputsBefore, Returned
 from assignment.protocol import wire
-from assignment.protocol.messages import Options, Reply
+from assignment.protocol.messages import Options
+from assignment.protocol.replies import Fault, Ok
 from assignment.protocol.requests import Again, Call, Called, Costs, Direct, Gradients, Kept, Largest
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Unwatched:
         """Do nothing: there is no order of programs to repeat."""
 
 
-def answer(function: Callable, request: Direct, tensors: list, device: str, folder: Path) -> tuple[Reply, list]:
+def answer(function: Callable, request: Direct, tensors: list, device: str, folder: Path) -> tuple[Fault | Ok, list]:
     """Return the reply of a process that runs host code and kernels: on a GPU, or for a debugger.
 
     Its "groups" index the tensors that go with it. If a kernel misused memory, the reply has status
@@ -59,7 +60,7 @@ def answer(function: Callable, request: Direct, tensors: list, device: str, fold
                 raise
         if seen.faults:
             fault = seen.faults[0]
-            return {"status": "fault", "kind": fault.kind, "message": told([str(fault)], folder)[0]}, []
+            return Fault(told([str(fault)], folder)[0], fault.kind), []
     if not isinstance(request, Again):  # which writes to the inputs itself, and lets the grader compare
         refuse_shared_memory(before, groups[0])
     if isinstance(request, Call):
@@ -67,8 +68,7 @@ def answer(function: Callable, request: Direct, tensors: list, device: str, fold
         groups = [[result.clone() for result in group] for group in groups]
     flat = moved([tensor.detach() for group in groups for tensor in group], "cpu")
     notes, nans = told(seen.warnings, folder), told(seen.nans.values(), folder)
-    sizes = [len(group) for group in groups]
-    return {"status": "ok", "groups": sizes, "bare": bare, "notes": notes, "nans": nans}, flat
+    return Ok(tuple(map(len, groups)), bare, notes=notes, nans=nans), flat
 
 
 def handled(function: Callable, request: Direct, tensors: list, seen: "calls.Call") -> tuple[list[list], bool]:
@@ -116,9 +116,9 @@ def watched(tensors: list, request: Direct, device: str) -> "Iterator[calls.Call
         yield seen
 
 
-def told(texts: Iterable[str], folder: Path) -> list[str]:
+def told(texts: Iterable[str], folder: Path) -> tuple[str, ...]:
     """Return the first messages, cut to a reply's length, with the submission's own paths."""
-    return [text.replace(f"{folder}/", "")[:MAX_NOTE] for text in itertools.islice(texts, MAX_NOTES)]
+    return tuple(text.replace(f"{folder}/", "")[:MAX_NOTE] for text in itertools.islice(texts, MAX_NOTES))
 
 
 def call(function: Callable, request: Called, tensors: list) -> tuple[list[list], bool]:

@@ -1,11 +1,12 @@
 """Host code and kernels in one process: on a GPU, or for a debugger; it grades nothing on a CPU."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import assert_never
 
 from assignment.calling import requests, sticky, timed
 from assignment.host.submitted import ImportedSubmission, reply_to
-from assignment.protocol.messages import Reply
+from assignment.protocol.replies import Loaded, Ok, Reply
 from assignment.protocol.requests import Called, Direct, Load, OnSlots, Timeable
 
 
@@ -25,9 +26,9 @@ class DirectSession:
         reply, results = self._described(request, tensors)
         if (error := sticky.error()) is None:
             return reply, results
-        if reply["status"] == "ok":  # the kernel at fault was still running
+        if isinstance(reply, Ok | Loaded):  # the kernel at fault was still running
             reply = reply_to(error, self._submission.folder)
-        return {**reply, "sticks": True}, []
+        return replace(reply, sticks=True), []
 
     def _described(self, request: Load | Direct | Timeable, tensors: list) -> tuple[Reply, list]:
         """Answer a request, with the submission's exceptions described in the reply."""
@@ -41,7 +42,7 @@ class DirectSession:
         if isinstance(request, Load):
             self._submission.isolated = request.isolated
             self._submission.load()
-            return {"status": "ok", "import_error": self._submission.import_error}, []
+            return Loaded(self._submission.import_error), []
         function = self._submission.function(request.function, request.about["file"])
         match request:
             case OnSlots():

@@ -15,6 +15,7 @@ from assignment.compiling import advice, cache
 from assignment.compiling.targets import ASKS, TARGETS
 from assignment.judge import replies
 from assignment.judge.replies import Compiled, Reply
+from assignment.protocol.replies import written
 from assignment.protocol.requests import Call
 from assignment.scoring.entries import KernelFigures
 
@@ -42,7 +43,7 @@ def remembered(key: str, answer: Callable[[], Reply | None]) -> Reply | None:
             return known
     reply = answer()
     if isinstance(reply, Compiled) and _is_success(reply):
-        cache.remember(key, reply.as_json())
+        cache.remember(key, written(reply))
     return reply
 
 

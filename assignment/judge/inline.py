@@ -13,6 +13,7 @@ from assignment.host import direct
 from assignment.judge import replies
 from assignment.judge.replies import Reply
 from assignment.protocol import wire
+from assignment.protocol.replies import written
 from assignment.protocol.requests import Direct
 
 
@@ -45,7 +46,7 @@ class InlineWorker:
         specs, storages, payload = wire.encode(tensors)
         with self._gpu():
             came, results = self._session.let_raise(request, self._decode(specs, storages, bytearray(payload)))
-        return replies.read(came, len(results)), results  # type: ignore[arg-type]
+        return replies.read(written(came), len(results)), results
 
     @property
     def import_error(self) -> str:

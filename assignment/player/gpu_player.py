@@ -7,6 +7,7 @@ same program before.
 import gc
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, assert_never
 
@@ -16,8 +17,8 @@ import triton
 from assignment.calling import sticky, timed, whose
 from assignment.calling.requests import moved
 from assignment.protocol import program as programs
-from assignment.protocol.messages import Reply
 from assignment.protocol.program import Launch, Program
+from assignment.protocol.replies import Broken, Failed, Loaded, Ok, Raised, Reply
 from assignment.protocol.requests import Called, Load, OnGpu, OnSlots, Prepare, Sweep, Tune, Warm
 from assignment.protocol.wire import WHOLE_STORAGE_UP_TO
 from assignment.pytorch_private import Argument, Keywords, OpOverload
@@ -51,37 +52,37 @@ class GpuSession:
         """
         if isinstance(request, Load):
             self._player = GpuPlayer(request.sources)
-            return {"status": "ok"}, []
+            return Loaded(), []
         assert self._player is not None
         try:
             reply, results = self._done(self._player, request, tensors)
         except Exception as error:
             reply, results = failed(error), []
         if (error_ := sticky.error()) is not None:
-            return {**failed(InKernel(error_, "")), "sticks": True}, []
+            return replace(failed(InKernel(error_, "")), sticks=True), []
         is_large = any(tensor.untyped_storage().nbytes() > WHOLE_STORAGE_UP_TO for tensor in tensors)
-        if is_large or isinstance(request, Sweep) or not reply.get("fits", True):
+        if is_large or isinstance(request, Sweep) or (isinstance(reply, Failed) and not reply.fits):
             gc.collect()
             torch.cuda.empty_cache()  # other processes have calls of that size too
         return reply, results
 
     def _done(self, player: "GpuPlayer", request: OnGpu, tensors: list[torch.Tensor]) -> Answer:
-        reply: Reply = {"status": "ok", "groups": [], "bare": False}
+        reply = Ok((), bare=False)
         match request:
             case Warm():
                 self._warm_up(player, programs.read(tensors[-1]))
             case Prepare():
-                reply["peak"] = self._prepare(player, programs.read(tensors[-1]))
+                reply = replace(reply, peak=self._prepare(player, programs.read(tensors[-1])))
             case Tune():
-                reply["tuned"] = self._tune(player, programs.read(tensors[-1]))
+                reply = replace(reply, tuned=tuple(self._tune(player, programs.read(tensors[-1]))))
             case OnSlots():
                 return timed.answer(self._function, request)
             case Called():
                 *inputs, data = tensors
                 program = programs.read(data)
                 groups = player.play(program, moved(inputs, DEVICE))
-                reply |= {"groups": [len(group) for group in groups], "bare": program.bare}
-                return reply, moved([tensor for group in groups for tensor in group], "cpu")
+                results = moved([tensor for group in groups for tensor in group], "cpu")
+                return Ok(tuple(map(len, groups)), program.bare), results
             case _:
                 assert_never(request)
         return reply, []
@@ -109,16 +110,16 @@ class GpuSession:
         return turn.tuned
 
 
-def failed(error: Exception) -> Reply:
+def failed(error: Exception) -> Failed | Raised | Broken:
     """Return the reply to a program that could not be played to its end."""
     cause: BaseException = error.error if isinstance(error, InKernel) else error
     if isinstance(cause, torch.OutOfMemoryError):
-        return {"status": "failed", "message": str(cause)[:MAX_NOTE], "fits": False}
+        return Failed(str(cause)[:MAX_NOTE], fits=False)
     if isinstance(error, InKernel) and not whose.is_ours(cause):
         return described(error)
     if isinstance(error, CannotFollow | Refused):
-        return {"status": "failed", "message": str(error)[:MAX_NOTE]}
-    return {"status": "broken", "message": whose.told(cause)}
+        return Failed(str(error)[:MAX_NOTE])
+    return Broken(whose.told(cause))
 
 
 class GpuPlayer:

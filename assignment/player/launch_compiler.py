@@ -4,10 +4,11 @@ import torch
 import triton
 
 from assignment.compiling import build, compiled_constants, launches
+from assignment.compiling.kernel import Compiled
 from assignment.compiling.targets import ASKS, TARGETS
 from assignment.protocol import program as programs
-from assignment.protocol.messages import Reply
 from assignment.protocol.program import Launch, Program
+from assignment.protocol.replies import Loaded
 from assignment.protocol.requests import Compile, Load
 
 from . import arguments
@@ -18,13 +19,13 @@ from .storages import CannotFollow, check_fits
 MAX_KERNELS = 300  # in a reply
 MAX_TOLD = 4
 SIMULATED = "h100"  # that the simulator stands for
-Answer = tuple[Reply, list[torch.Tensor]]
+Answer = tuple[Loaded | Compiled, list[torch.Tensor]]
 
 
 def answer(request: Load | Compile, tensors: list[torch.Tensor]) -> Answer:
     """Answer a request: the sources of a submission, which are not needed, or programs to compile."""
     if isinstance(request, Load):
-        return {"status": "ok"}, []
+        return Loaded(), []
     kernels = Kernels(request.sources, triton.jit)
     played = [programs.read(data) for data in tensors]
     kernels.add(request.kernels)
@@ -38,11 +39,10 @@ def answer(request: Load | Compile, tensors: list[torch.Tensor]) -> Answer:
                 stopped[name] = f"{type(error).__name__}: {error}"
     together = [launch for of_target in noted.values() for launch in of_target]
     built = build.kernels(together, is_brief=True, processes=request.processes)[:MAX_KERNELS]
-    found, differing = [kernel.as_json() for kernel in built], _differing(request, noted)
-    return {"status": "compiled", "kernels": found, "stopped": stopped, "differing": differing}, []
+    return Compiled(tuple(built), stopped, _differing(request, noted)), []
 
 
-def _differing(request: Compile, noted: dict[str, list[launches.CompiledLaunch]]) -> list[str]:
+def _differing(request: Compile, noted: dict[str, list[launches.CompiledLaunch]]) -> tuple[str, ...]:
     """Return where kernels had other constants as they were played than as they are compiled.
 
     A file that asks which GPU it is compiled for is compared for the one that the simulator stands for: it may be
@@ -60,7 +60,7 @@ def _differing(request: Compile, noted: dict[str, list[launches.CompiledLaunch]]
                 if name == SIMULATED or path not in asking:
                     found.setdefault((path, line), f"{how}, for {TARGETS[name].title}")
     places = {(path, line): told(request.sources, f"{path}:{line} in its kernel") for path, line in found}
-    return [f"{how}\n{places[at]}" for at, how in found.items()][:MAX_TOLD]
+    return tuple(f"{how}\n{places[at]}" for at, how in found.items())[:MAX_TOLD]
 
 
 def _launch_all(program: Program, kernels: Kernels, sources: dict[str, str]) -> None:

@@ -9,7 +9,8 @@ import triton
 
 from assignment.calling import whose
 from assignment.protocol import program as programs
-from assignment.protocol.messages import Reply, Value
+from assignment.protocol.messages import Value
+from assignment.protocol.replies import Raised
 from assignment.protocol.requests import Again, Backward, Called, Costs, Forward, Gradients, Kept, Largest
 from assignment.pytorch_private import Argument, Keywords, OpOverload
 from assignment.simulator import calls, undefined
@@ -40,7 +41,7 @@ class InKernel(Exception):
         self.error, self.line = error, line
 
 
-def described(raised: InKernel) -> Reply:
+def described(raised: InKernel) -> Raised:
     """Describe what a kernel raised, with its innermost line and that of the launch."""
     error = raised.error
     frames = traceback.extract_tb(error.__traceback__)
@@ -50,14 +51,9 @@ def described(raised: InKernel) -> Reply:
         text += f"\n  at {own[-1].filename}:{own[-1].lineno} in {own[-1].name}: {(own[-1].line or '').strip()}"
     else:
         text += f"\n{raised.line}"
-    return {
-        "status": "raised",
-        "types": [cls.__name__ for cls in type(error).__mro__],
-        "message": text[:MAX_NOTE],
-        "text": str(error)[:MAX_NOTE],
-        "by_submission": bool(own) and own[-1] is frames[-1],
-        "in_kernel": True,
-    }
+    types = tuple(cls.__name__ for cls in type(error).__mro__)
+    by_submission = bool(own) and own[-1] is frames[-1]
+    return Raised(types, text[:MAX_NOTE], str(error)[:MAX_NOTE], by_submission, in_kernel=True)
 
 
 class Played:

@@ -9,8 +9,8 @@ from assignment.calling import whose
 from assignment.calling.probes import InputsBefore
 from assignment.protocol import program as programs
 from assignment.protocol import requests, wire
-from assignment.protocol.messages import Reply
 from assignment.protocol.program import Program
+from assignment.protocol.replies import NOT_PLAYED, Broken, Failed, Fault, Loaded, Ok, Reply
 from assignment.protocol.requests import Again, Call, Costs, Gradients, Kept, Largest, Load, Playable, Sweep
 from assignment.simulator import constants
 from assignment.simulator.costs import COSTS, summary
@@ -40,7 +40,7 @@ class PlayerSession:
             import triton
 
             self._player = Player(request.sources, triton.jit)
-            return {"status": "ok"}, []
+            return Loaded(), []
         assert self._player is not None
         *inputs, data = tensors
         return self._play(self._player, programs.read(data), request, inputs)
@@ -51,12 +51,12 @@ class PlayerSession:
             played, seen = player.play(program, request, inputs)
         except (MemoryFault, CannotFollow, Refused, InKernel) as error:
             if said := "\n".join(player.work.unplayed):  # what that left may have brought it here
-                return {"status": "failed", "kind": "not played", "message": said[:MAX_NOTE]}, []
+                return Failed(said[:MAX_NOTE], NOT_PLAYED), []
             return _ended(error), []
         if not played.groups:  # the call has raised, of which the recorder tells
-            return {"status": "ok", "groups": [], "bare": False}, []
+            return Ok((), bare=False), []
         if not isinstance(request, Again) and (why := self._misuse(player, program, before, played)):
-            return {"status": "failed", "message": why}, []
+            return Failed(why), []
         groups, figures = played.groups, []
         about, judged = request.about, groups[RESULTS.get(type(request), slice(1))]
         for group in judged:
@@ -74,27 +74,26 @@ class PlayerSession:
             case _:
                 assert_never(request)
         if (size := sum(t.numel() * t.itemsize for group in groups for t in group)) > wire.MAX_REPLY_PAYLOAD:
-            return {"status": "failed", "message": f"results of {size:,} bytes, expected those of the handout"}, []
+            return Failed(f"results of {size:,} bytes, expected those of the handout"), []
         if isinstance(request, Call):
             # each in memory of its own
             groups = [[result.clone() for result in group] for group in groups]
         groups = [*groups, figures] if figures else groups
-        reply: Reply = {
-            "status": "ok",
-            "groups": [len(group) for group in groups],
-            "bare": program.bare,
-            "unstored": told(never_stored(about["results"], judged, seen.empty_grids, inputs, about["rows_at"])),
-            "notes": told(seen.warnings),
-            "nans": told(seen.nans.values()),
-            "evidence": told(player.work.evidence),
-            "doubts": told(player.work.doubts),
-            "reads": told(dict.fromkeys(played.reads)),
-            "unplayed": told(player.work.unplayed),
-        }
-        if request.notes_constants:
-            reply["constants"], reply["constants_of"] = constants.packed(seen.constants)
-            if seen.constants and not reply["constants"]:
-                reply["doubts"] = told([*reply["doubts"], TOO_MANY])
+        seen_of, numbers = constants.packed(seen.constants) if request.notes_constants else ([], [])
+        are_lost = request.notes_constants and seen.constants and not seen_of
+        reply = Ok(
+            groups=tuple(map(len, groups)),
+            bare=program.bare,
+            unstored=told(never_stored(about["results"], judged, seen.empty_grids, inputs, about["rows_at"])),
+            notes=told(seen.warnings),
+            evidence=told(player.work.evidence),
+            doubts=told([*player.work.doubts, TOO_MANY] if are_lost else player.work.doubts),
+            nans=told(seen.nans.values()),
+            reads=told(dict.fromkeys(played.reads)),
+            unplayed=told(player.work.unplayed),
+            constants=tuple(seen_of),
+            constants_of=tuple(numbers),
+        )
         return reply, [tensor for group in groups for tensor in group]
 
     def _misuse(self, player: Player, program: Program, before: InputsBefore, played: Played) -> str:
@@ -116,12 +115,12 @@ def _ended(error: MemoryFault | CannotFollow | Refused | InKernel) -> Reply:
     """Return the reply about a call that has not come to its end."""
     match error:
         case MemoryFault():
-            return {"status": "fault", "kind": error.kind, "message": str(error)[:MAX_NOTE]}
+            return Fault(str(error)[:MAX_NOTE], error.kind)
         case InKernel(__cause__=BaseException() as cause) if whose.is_ours(cause):
-            return {"status": "broken", "message": whose.told(cause)}
+            return Broken(whose.told(cause))
         case InKernel():
             return described(error)
-    return {"status": "failed", "message": str(error)[:MAX_NOTE]}
+    return Failed(str(error)[:MAX_NOTE])
 
 
 def largest(played: Played) -> int:
@@ -140,6 +139,6 @@ def kept(player: Player, program: Program, played: Played) -> int:
     return max(0, sum(played.used[number] for number in {*living, *program.result_storages()}) - size_of)
 
 
-def told(texts: Iterable[str]) -> list[str]:
+def told(texts: Iterable[str]) -> tuple[str, ...]:
     """Return the first messages, cut to a length that a reply may have."""
-    return [text[:MAX_NOTE] for text in list(texts)[:MAX_NOTES]]
+    return tuple(text[:MAX_NOTE] for text in list(texts)[:MAX_NOTES])

@@ -1,7 +1,4 @@
-"""What the judge and its workers send each other beside tensors: the headers of frames, as types.
-
-A reply is believed by none: the judge reads it as whatever JSON says, in judge/replies.py.
-"""
+"""What JSON says, and the parts of headers that requests and tensors are made of, as types."""
 
 from typing import TypeAlias, TypedDict
 
@@ -35,38 +32,3 @@ class ConstantsSeen(TypedDict):
 
     seen: list[dict[str, list[str]]]
     of: list[int]
-
-
-class Reply(TypedDict, total=False):
-    """A worker's reply; which keys it has depends on its status."""
-
-    id: str
-    status: str
-    kind: str
-    message: str
-    fits: bool
-    sticks: bool
-    import_error: str
-    asked: bool
-    groups: list[int]
-    bare: bool
-    unstored: list[str]
-    notes: list[str]
-    evidence: list[str]
-    doubts: list[str]
-    nans: list[str]
-    reads: list[str]
-    unplayed: list[str]
-    events_s: float
-    peak: int
-    tuned: list[float]
-    constants: list[dict[str, list[str]]]
-    constants_of: list[int]
-    types: list[str]
-    text: str
-    by_submission: bool
-    in_kernel: bool
-    is_stub: bool
-    kernels: list[dict[str, Value]]
-    stopped: dict[str, str]
-    differing: list[str]

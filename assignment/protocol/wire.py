@@ -26,7 +26,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from assignment.protocol.messages import Header, Reply, StorageEntry, TensorEntry
+from assignment.protocol.messages import Header, StorageEntry, TensorEntry, Value
 
 MAGIC = b"K336"
 PREFIX = struct.Struct("<4sIQ")
@@ -95,9 +95,7 @@ def expect_silence(connection: socket.socket) -> None:
         raise ProtocolError("an answer without a request")
 
 
-def send(
-    connection: socket.socket, header: Header | Reply, tensors: list[Tensor], deadline: float | None = None
-) -> None:
+def send(connection: socket.socket, header: Header, tensors: list[Tensor], deadline: float | None = None) -> None:
     """Write one frame, until `deadline` on time.monotonic(); raises as receive() does."""
     specs, storages, payload = encode(tensors)
     text = json.dumps({**header, "tensors": specs, "storages": storages}).encode()
@@ -182,7 +180,7 @@ def parse(text: bytearray) -> dict[str, Any]:
     return header
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object(pairs: list[tuple[str, Value]]) -> Header:
     if len(found := dict(pairs)) < len(pairs):
         raise ProtocolError("a key twice")
     return found

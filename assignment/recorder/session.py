@@ -3,6 +3,7 @@
 import contextlib
 import gc
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import assert_never
 
@@ -11,7 +12,8 @@ import torch
 from assignment.calling import requests
 from assignment.compiling.targets import TARGETS
 from assignment.host.submitted import ImportedSubmission, reply_to
-from assignment.protocol.messages import Reply, Value
+from assignment.protocol.messages import Value
+from assignment.protocol.replies import Broken, Failed, Loaded, Ok, Raised, Reply
 from assignment.protocol.requests import Again, Backward, Call, Forward, Gradients, Load, Recordable, Sweep
 from assignment.protocol.wire import DTYPES
 from assignment.simulator.properties import Properties
@@ -58,31 +60,31 @@ class RecorderSession:
         self._launcher.choose(request.configurations, request.drawn)
         tensors = tensors or [stand_in(*made) for made in request.made]
         groups: list[list[torch.Tensor]] = []
-        reply: Reply = {"status": "ok"}
+        reply: Reply = Ok((), bare=False)
         bare = False
         try:
             with self._recorded():
                 groups, bare = self._call(request, tensors)
         except BaseException as error:
             self._faults.note(error)
-            reply = {**reply_to(error, self._folder), "in_kernel": False, "is_stub": stubs.is_stub(self._called)}
+            reply = reply_to(error, self._folder)
+            if isinstance(reply, Raised):
+                reply = replace(reply, in_kernel=False, is_stub=stubs.is_stub(self._called))
             with contextlib.suppress(Exception):  # of a class that lets nothing be set
                 error.__traceback__ = None
         if said := self._faults.take():
-            reply = {"status": "broken", "message": said}
+            reply = Broken(said)
         elif not all(has_storage(tensor) and lies_in_memory(tensor) for group in groups for tensor in group):
-            message = "returned a tensor without memory of its own, expected a strided one"
-            reply, groups = {"status": "failed", "message": message}, []
+            reply, groups = Failed("returned a tensor without memory of its own, expected a strided one"), []
         program = self._tape.take(self._new_kernels(), groups, bare)
-        reply["asked"] = bool(self._launcher.asked)
-        return reply, [program.encoded()]
+        return replace(reply, asked=bool(self._launcher.asked)), [program.encoded()]
 
     def _load(self, request: Load) -> Answer:
         self._launcher.install()
         self._submission.isolated = request.isolated
         self._answer_as(TARGET, 0)
         self._import()
-        return {"status": "ok", "import_error": self._submission.import_error}, []
+        return Loaded(self._submission.import_error), []
 
     def _import(self) -> None:
         self._launcher.asked.clear()

@@ -9,6 +9,7 @@ import torch
 from assignment.player import gpu_player
 from assignment.player.play import InKernel
 from assignment.protocol.program import Inputs, Operation, Program, View
+from assignment.protocol.replies import Failed, Raised
 from assignment.tests.forked import python
 
 X = torch.arange(6.0).view(2, 3)
@@ -59,10 +60,10 @@ def test_fresh_memory_is_nan(player):
 
 def test_want_of_memory_is_told_from_other_failures():
     no_room = torch.OutOfMemoryError("CUDA out of memory")
-    assert gpu_player.failed(no_room)["fits"] is gpu_player.failed(InKernel(no_room, ""))["fits"] is False
-    assert gpu_player.failed(InKernel(ValueError("num_warps"), "  at a.py:1"))["status"] == "raised"
-    assert gpu_player.failed(gpu_player.CannotFollow("others"))["message"] == "others"
-    assert "KeyError" in gpu_player.failed(KeyError("x"))["message"]
+    assert gpu_player.failed(no_room) == gpu_player.failed(InKernel(no_room, "")) == Failed(str(no_room), fits=False)
+    assert isinstance(gpu_player.failed(InKernel(ValueError("num_warps"), "  at a.py:1")), Raised)
+    assert gpu_player.failed(gpu_player.CannotFollow("others")).message == "others"
+    assert "KeyError" in gpu_player.failed(KeyError("x")).message
 
 
 TIMED = """weighted_sum_forward weighted_sum_backward rmsnorm_forward rmsnorm_backward flash_forward_triton

@@ -11,6 +11,7 @@ from assignment.compiling.kernel import Kernel
 from assignment.judge import replies, returned
 from assignment.judge.replies import Compiled, Failed, Fault, Ok, Raised, Recorded
 from assignment.player import session
+from assignment.protocol.replies import written
 from assignment.tests.pairs import request
 
 OK: Any = {
@@ -105,7 +106,7 @@ def test_a_reply_may_say_as_much_as_workers_do():
 def test_kernels_are_read():
     taken = replies.read({**COMPILED, "id": "00", "more": 1}, 0)
     assert taken == Compiled((KERNEL,), {"a100": "ValueError: no"})
-    assert replies.read(taken.as_json(), 0) == taken
+    assert replies.read(written(taken), 0) == taken
 
 
 def test_constants_are_read():

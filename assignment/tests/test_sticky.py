@@ -1,5 +1,6 @@
 """Errors of a GPU that stick cost their own call and no other; the GPU is a fake here."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,14 +8,15 @@ import torch
 
 from assignment.calling import sticky
 from assignment.host import direct
+from assignment.protocol.replies import Ok, Raised
 from assignment.protocol.requests import Call, Load
 from assignment.sandbox import rungs
 from assignment.tests.sandbox.boxes import open_box
 from tests.operators import called
 
 ILLEGAL = "CUDA error: an illegal memory access was encountered"
-OK = {"status": "ok", "groups": [1], "bare": True}
-RAISED = {"status": "raised", "types": ["ValueError"], "message": "ValueError: a size"}
+OK = Ok((1,), bare=True)
+RAISED = Raised(("ValueError",), "ValueError: a size", "a size", by_submission=True, in_kernel=False)
 
 FAKE_GPU = f"""
 from assignment.calling import sticky
@@ -69,14 +71,14 @@ def settled(monkeypatch, reply):
 
 def test_a_call_keeps_its_own_error(monkeypatch):
     probe(monkeypatch, RuntimeError(ILLEGAL), RuntimeError(ILLEGAL))
-    assert settled(monkeypatch, RAISED) == ({**RAISED, "sticks": True}, [])
+    assert settled(monkeypatch, RAISED) == (replace(RAISED, sticks=True), [])
 
 
 def test_an_error_that_comes_late_is_that_of_its_call(monkeypatch):
     """The kernel at fault may still run when the results are there"""
     probe(monkeypatch, RuntimeError(ILLEGAL), RuntimeError(ILLEGAL))
     reply, results = settled(monkeypatch, OK)
-    assert (reply["status"], reply["message"], results) == ("raised", f"RuntimeError: {ILLEGAL}", [])
+    assert (type(reply), reply.message, results) == (Raised, f"RuntimeError: {ILLEGAL}", [])
 
 
 def test_without_one_the_reply_is_as_it_was(monkeypatch):

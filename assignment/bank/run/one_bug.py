@@ -136,12 +136,13 @@ class Here:
         """Return the answer to a request, read as a worker's is."""
         from assignment.judge import replies
         from assignment.protocol import wire
+        from assignment.protocol.replies import written
 
         specs, storages, payload = wire.encode(tensors)
         copies = wire.decode(specs, storages, bytearray(payload), guard=self._guard)
         with warnings.catch_warnings(action="ignore"):  # of NumPy, about garbage: nobody would stop there
             came, results = self._session.answer(request, copies)
-        return replies.read(came, len(results)), results  # type: ignore[arg-type]
+        return replies.read(written(came), len(results)), results
 
     def output(self) -> str:
         """Return what the submission printed: it is on this process's own output."""

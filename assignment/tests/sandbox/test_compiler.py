@@ -3,6 +3,7 @@
 import os
 import textwrap
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -14,11 +15,12 @@ from assignment.tests.sandbox.boxes import MODULES, ROOT, TRY, grade, rungs_that
 
 PLANTED = f"""
 import {MODULES}
+from assignment.protocol.replies import Loaded
 {TRY}
 def answer(request, tensors):
     said = {{}}
     exec(request.sources.get("code", ""), {{**globals(), "said": said}})
-    return {{"status": "ok", **said}}, []
+    return Loaded(said), []
 
 class PlayerSession:
     def answer(self, request, tensors):
@@ -35,8 +37,8 @@ class Planted:
         (self.stage.runtime(role) / FILES[role]).write_text(PLANTED)
         self.worker = Worker(self.stage, role, rung)
 
-    def run(self, code: str) -> dict:
-        return self.worker.ask(Load(sources={"code": textwrap.dedent(code)}), [])[0]
+    def run(self, code: str) -> Any:
+        return self.worker.ask(Load(sources={"code": textwrap.dedent(code)}), [])[0]["import_error"]
 
 
 @pytest.fixture(params=FILES)

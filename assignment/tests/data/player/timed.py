@@ -19,6 +19,7 @@ from assignment.operators.flash_attention.workload import workload as attention 
 from assignment.operators.rmsnorm.workload import workload as rmsnorm  # noqa: E402
 from assignment.operators.weighted_sum.workload import workload as weighted_sum  # noqa: E402
 from assignment.player import gpu_player  # noqa: E402
+from assignment.protocol.replies import Ok, written  # noqa: E402
 from assignment.protocol.requests import Hold, Load, TakeTurns  # noqa: E402
 from assignment.sandbox.stage import Stage  # noqa: E402
 from assignment.simulator.properties import H100  # noqa: E402
@@ -78,8 +79,9 @@ class Here:
     def ask(self, request, tensors):
         self.kinds.append(type(request).__name__)
         if isinstance(request, Hold):
-            return {"status": "ok", "groups": [], "bare": False}, []
-        return self.session.answer(request, tensors)
+            return written(Ok((), bare=False)), []
+        reply, results = self.session.answer(request, tensors)
+        return written(reply), results
 
     def end_child(self):
         pass
