@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 MAX_NOTES = 4  # warnings in a reply
 MAX_NOTE = 1_000  # characters
-MAX_KERNELS = 100  # names of them, in a reply
 
 
 class WrongReturn(Exception):

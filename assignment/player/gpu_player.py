@@ -67,14 +67,9 @@ class GpuSession:
         return reply, results
 
     def _done(self, player: "GpuPlayer", request: OnGpu, tensors: list[torch.Tensor]) -> Answer:
-        reply = Ok((), bare=False)
         match request:
-            case Warm():
-                self._warm_up(player, programs.read(tensors[-1]))
-            case Prepare():
-                reply = replace(reply, peak=self._prepare(player, programs.read(tensors[-1])))
-            case Tune():
-                reply = replace(reply, tuned=tuple(self._tune(player, programs.read(tensors[-1]))))
+            case Warm() | Prepare() | Tune():
+                return self._play_on_slot(player, request, programs.read(tensors[-1])), []
             case OnSlots():
                 return timed.answer(self._function, request)
             case Called():
@@ -85,29 +80,21 @@ class GpuSession:
                 return Ok(tuple(map(len, groups)), program.bare), results
             case _:
                 assert_never(request)
-        return reply, []
 
-    def _warm_up(self, player: "GpuPlayer", program: Program) -> None:
-        """Play a program on the first slot, so that its one-time allocations are made."""
-        torch.cuda.reset_peak_memory_stats()
-        player.play(program, timed.slots[0])
+    def _play_on_slot(self, player: "GpuPlayer", request: Warm | Prepare | Tune, program: Program) -> Ok:
+        """Play a program on the first slot, in which each launch with alternatives is timed where it is tuned.
 
-    def _prepare(self, player: "GpuPlayer", program: Program) -> int:
-        """Play a program on the first slot, and make it the one that is timed.
-
-        Returns this process's peak memory in bytes since the warm-up, lasting allocations included.
+        "peak" is this process's peak memory in bytes since the warm-up, lasting allocations included.
         """
-        player.play(program, timed.slots[0])
-        self._function = Prepared(player, program)
-        return torch.cuda.max_memory_allocated()
-
-    def _tune(self, player: "GpuPlayer", program: Program) -> list[float]:
-        """Play a program on the first slot; returns the seconds of its launches with alternatives."""
+        if isinstance(request, Warm):
+            torch.cuda.reset_peak_memory_stats()
         turn = player.turn(program, timed.slots[0])
-        turn.tuned = []
+        turn.tuned = [] if isinstance(request, Tune) else None
         with torch.no_grad():
             turn.run()
-        return turn.tuned
+        if isinstance(request, Prepare):
+            self._function = Prepared(player, program)
+        return Ok((), bare=False, peak=torch.cuda.max_memory_allocated(), tuned=tuple(turn.tuned or ()))
 
 
 def failed(error: Exception) -> Failed | Raised | Broken:

@@ -172,9 +172,8 @@ def read(header: Header, role: str) -> Request:
     kind = next((kind for kind in get_args(Load | SERVED[role]) if _name(kind) == header.get("kind")), None)
     if kind is None:
         raise UnknownRequest(f"{role}: unknown kind {header.get('kind')!r}")
-    for name, types in _types(kind).items():
-        if name not in header or type(header[name]) not in types:
-            raise UnknownRequest(f"{role}: {name} of {_name(kind)}: {header.get(name)!r:.40}")
+    if wrong := [name for name, types in _types(kind).items() if type(header.get(name, ...)) not in types]:
+        raise UnknownRequest(f"{role}: {_name(kind)} without {wrong[0]}, or with another type of it")
     return kind(**{name: header[name] for name in _types(kind)})
 
 

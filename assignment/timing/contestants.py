@@ -169,10 +169,7 @@ class Peers:
 def ask(worker: Worker, request: Timed, *data: Tensor) -> replies.Ok:
     """Send a request and return the reply; raises ContestantFailed and WorkerDied."""
     came, results = worker.ask(request, list(data))
-    match replies.read(came, len(results)), request:
-        case (replies.Ok(events_s=0.0), TakeTurns()) | (replies.Ok(peak=0), Prepare()):
-            raise ContestantFailed(UNREADABLE)
-        case replies.Ok() as reply, _:
-            return reply
-        case reply, _:
-            raise ContestantFailed(reply if isinstance(reply, replies.NoResult) else UNREADABLE)
+    reply = replies.read(came, len(results))
+    if isinstance(reply, replies.Ok) and {TakeTurns: reply.events_s, Prepare: reply.peak}.get(type(request), True):
+        return reply
+    raise ContestantFailed(reply if isinstance(reply, replies.NoResult) else UNREADABLE)
