@@ -23,19 +23,15 @@ class DirectSession:
 
     def answer(self, request: Load | Direct | Timeable, tensors: list) -> tuple[Reply, list]:
         """Answer a request once the GPU is idle; a reply that "sticks" is this process's last."""
-        reply, results = self._described(request, tensors)
+        try:
+            reply, results = self.let_raise(request, tensors)
+        except BaseException as raised:
+            reply, results = reply_to(raised, self._submission.folder), []
         if (error := sticky.error()) is None:
             return reply, results
         if isinstance(reply, Ok | Loaded):  # the kernel at fault was still running
             reply = reply_to(error, self._submission.folder)
         return replace(reply, sticks=True), []
-
-    def _described(self, request: Load | Direct | Timeable, tensors: list) -> tuple[Reply, list]:
-        """Answer a request, with the submission's exceptions described in the reply."""
-        try:
-            return self.let_raise(request, tensors)
-        except BaseException as error:
-            return reply_to(error, self._submission.folder), []
 
     def let_raise(self, request: Load | Direct | Timeable, tensors: list) -> tuple[Reply, list]:
         """Answer a request; the submission's exceptions are not caught."""

@@ -65,7 +65,7 @@ def test_a_gpu_that_was_never_used_is_not_asked(monkeypatch):
 
 def settled(monkeypatch, reply):
     session = direct.DirectSession(Path("/nowhere"), "cuda")
-    monkeypatch.setattr(session, "_described", lambda *_: (reply, [torch.ones(1)]))
+    monkeypatch.setattr(session, "let_raise", lambda *_: (reply, [torch.ones(1)]))
     return session.answer(Load(), [])
 
 

@@ -13,7 +13,6 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -24,8 +23,7 @@ from assignment.protocol.requests import Give, Hold, TakeTurns, Timed
 from assignment.timing.gpu_buffer import BufferMemory, aligned
 from assignment.timing.roof import Roof
 
-Kind: TypeAlias = Callable[..., Timed]  # of request, for a function and its options
-Ask: TypeAlias = Callable[[Kind, Workload], Ok]
+Kind = Callable[..., Timed]  # of request, for a function and its options
 LOOKED_AT = 6  # results, of a run
 # calls of a run; more make it longer, and a GPU at its power limit slows down whoever is faster
 MIN_SLOTS, USUAL_SLOTS, MAX_SLOTS = 4, 8, 256
@@ -42,7 +40,7 @@ class Contestant:
     """A process with a function to be timed."""
 
     name: str
-    ask: Ask
+    ask: Callable[[Kind, Workload], Ok]
     is_trusted: bool = False  # one of ours; the results of others must be right
 
 
