@@ -33,14 +33,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from assignment.protocol.messages import Header
-    from assignment.protocol.replies import Answer
+    from assignment.protocol.replies import AnyReply
 
 GUARD = 64 << 10  # bytes of NaN before and after each input: a tile or two
 # bytes of address space that a request may ask for; only what is touched costs memory
 LARGEST_STORAGE = 1 << 40
 MAX_FRAMES = 50  # of a stack that is told
 DEBUGGER = "breakpoint() needs a debugger: run the command that the report calls debug, uv run pytest --inline --pdb …"
-Session = Callable[..., tuple["Answer", list]]  # to a request of the role, with its tensors
+Session = Callable[..., tuple["AnyReply", list]]  # to a request of the role, with its tensors
 
 
 def main() -> None:
@@ -178,7 +178,7 @@ def serve(connection: socket.socket, role: str, answer: Session) -> None:
         wire.send(connection, {"id": header["id"], **replies.written(reply)}, results)
 
 
-def _answered(role: str, answer: Session, header: "Header", tensors: list) -> tuple["Answer", list]:
+def _answered(role: str, answer: Session, header: "Header", tensors: list) -> tuple["AnyReply", list]:
     """Return an answer; an exception here is a fault of ours, since sessions catch what a submission raises.
 
     The process that has the submission may say so without one: the judge does not believe it.

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from assignment.protocol.messages import Value
-from assignment.protocol.replies import Answer
+from assignment.protocol.replies import AnyReply
 
 from .targets import TARGETS, TENSOR_MEMORY, Target
 
@@ -61,7 +61,7 @@ class Kernel:
 
 
 @dataclass(frozen=True)
-class Compiled(Answer):
+class Compiled(AnyReply):
     """A reply: the kernels of a call were compiled, or could not be."""
 
     kernels: tuple[Kernel, ...]

@@ -14,7 +14,7 @@ from assignment.compiling import kernel
 from assignment.compiling.kernel import Compiled, Kernel
 from assignment.compiling.targets import TARGETS
 from assignment.protocol.messages import Header
-from assignment.protocol.replies import Answer, Broken, Failed, Fault, Ok, Raised, status
+from assignment.protocol.replies import AnyReply, Broken, Failed, Fault, Ok, Raised, status
 
 UNREADABLE = "the result cannot be read: it is not what the grader's own program would send"
 MAX_SAID = 4  # texts of a kind, beside the results
@@ -27,7 +27,7 @@ SAID = ("unstored", "notes", "evidence", "doubts", "nans", "reads", "unplayed") 
 MEASURED = ("events_s", "peak", "tuned", "constants", "constants_of")  # likewise; nothing where it cannot be read
 SITE = re.compile(r"[^\n]+:\d+:\d+:\w+")  # path, line, column and kind of an expression in a kernel
 KINDS = (Ok, Raised, Failed, Fault, Compiled, Broken)
-BESIDE = [each.name for each in fields(Answer)]
+BESIDE = [each.name for each in fields(AnyReply)]
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ Result = TypeVar("Result")  # a tensor: nothing here loads PyTorch, which a work
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class AnyReply:
     """What any reply may say besides."""
 
     sticks: bool = False  # an error of the GPU's, with which every later call of the process would fail
@@ -26,14 +26,14 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Loaded(Answer):
+class Loaded(AnyReply):
     """The child is ready for calls."""
 
     import_error: str = ""  # what kept the package from being imported
 
 
 @dataclass(frozen=True)
-class Ok(Answer):
+class Ok(AnyReply):
     """The call returned; its results come beside the reply."""
 
     groups: tuple[int, ...]  # how many of them belong together
@@ -57,7 +57,7 @@ class Ok(Answer):
 
 
 @dataclass(frozen=True)
-class Raised(Answer):
+class Raised(AnyReply):
     """Host code, or a kernel, raised an exception."""
 
     types: tuple[str, ...]  # its class and those above it
@@ -72,7 +72,7 @@ class Raised(Answer):
 
 
 @dataclass(frozen=True)
-class Failed(Answer):
+class Failed(AnyReply):
     """The call did not do what a call has to, and has no exception to show for it."""
 
     message: str
@@ -81,7 +81,7 @@ class Failed(Answer):
 
 
 @dataclass(frozen=True)
-class Fault(Answer):
+class Fault(AnyReply):
     """A kernel misused memory."""
 
     message: str
@@ -89,7 +89,7 @@ class Fault(Answer):
 
 
 @dataclass(frozen=True)
-class Broken(Answer):
+class Broken(AnyReply):
     """The process met an exception of its own."""
 
     message: str  # the end of its traceback
@@ -103,6 +103,6 @@ def status(kind: type) -> str:
     return kind.__name__.lower()
 
 
-def written(reply: Answer) -> Header:
+def written(reply: AnyReply) -> Header:
     """Return a reply as it is sent."""
     return {"status": status(type(reply)), **asdict(reply)}
