@@ -4,20 +4,21 @@ from collections.abc import Hashable
 from dataclasses import asdict, dataclass, field
 from typing import TypedDict, cast
 
+from assignment.protocol import replies
+
 # Kinds. Those of a kernel that misuses memory are the simulator's (simulator/faults.py).
 FAULTS = (
     "out of bounds", "race", "unwritten memory", "undefined result", "input written to", "endless loop",
     "memory fault",
 )  # fmt: skip
-NOT_IMPORTED = "not imported"  # a file of the submission
+NOT_IMPORTED, NOT_PLAYED = replies.NOT_IMPORTED, replies.NOT_PLAYED
 NOT_THE_WORK = "not the work"  # that was asked for: values that no kernel has computed
-NOT_PLAYED = "not played"  # an operation of PyTorch's that the grader does not repeat; nothing else is known then
 NO_ERROR = "no error"  # raised for a caller's mistake
 RAISED = "raised"
 WRONG_VALUES, NEVER_STORED = "wrong values", "never stored"
 TOO_MUCH_MOVED = "too much moved"
 TOO_SLOW = "too slow"
-OTHER = "other"  # or a status, of what is neither right nor wrong
+OTHER = replies.OTHER  # or a status, of what is neither right nor wrong
 
 PLACES = ("at ", "computed at ", "called from ")  # how a line of a message begins that names one of the submission's
 

@@ -32,14 +32,15 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from assignment.protocol.messages import Reply, Request
+    from assignment.protocol.messages import Header
+    from assignment.protocol.replies import AnyReply
 
 GUARD = 64 << 10  # bytes of NaN before and after each input: a tile or two
 # bytes of address space that a request may ask for; only what is touched costs memory
 LARGEST_STORAGE = 1 << 40
 MAX_FRAMES = 50  # of a stack that is told
 DEBUGGER = "breakpoint() needs a debugger: run the command that the report calls debug, uv run pytest --inline --pdb …"
-Answer = Callable[["Request", list], tuple["Reply", list]]
+Session = Callable[..., tuple["AnyReply", list]]  # to a request of the role, with its tensors
 
 
 def main() -> None:
@@ -87,7 +88,7 @@ def prepare(role: str) -> None:
     session_of(role)
 
 
-def session_of(role: str) -> Callable[[Path], Answer]:
+def session_of(role: str) -> Callable[[Path], Session]:
     """Return a function that makes a role's conversation, given the folder of the submission."""
     if role == "record":
         from assignment.recorder.session import RecorderSession  # not there in other roles
@@ -128,7 +129,7 @@ def child(setup: dict[str, Any], connection: socket.socket, caches: str) -> None
     faulthandler.register(signal.SIGUSR1, all_threads=False, chain=True)
     try:
         confinement.confine(setup)
-        serve(connection, session_of(setup["device"])(Path(setup["submission"])))
+        serve(connection, setup["device"], session_of(setup["device"])(Path(setup["submission"])))
     finally:
         os._exit(0)
 
@@ -156,17 +157,17 @@ def tell_stack(number: int, frame: FrameType | None) -> None:
         os.write(2, f"{HERE}{told}{HERE}".encode(errors="replace"))
 
 
-def serve(connection: socket.socket, answer: Answer) -> None:
+def serve(connection: socket.socket, role: str, answer: Session) -> None:
     """Answer requests until the grader hangs up."""
-    from assignment.protocol import wire  # not before main() has set the path
+    from assignment.protocol import replies, wire  # not before main() has set the path
 
     while True:
         try:
-            header, tensors = wire.next_request(connection, LARGEST_STORAGE, GUARD)
+            header, tensors = wire.receive(connection, largest_storage=LARGEST_STORAGE, guard=GUARD)
         except wire.ConnectionLost:
             return
         is_large = any(t.untyped_storage().nbytes() - 2 * GUARD > wire.WHOLE_STORAGE_UP_TO for t in tensors)
-        reply, results = _answered(answer, header, tensors)
+        reply, results = _answered(role, answer, header, tensors)
         del tensors
         if is_large:
             # what an exception or a cycle still holds would leave no room for the next large view
@@ -174,23 +175,23 @@ def serve(connection: socket.socket, answer: Answer) -> None:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):  # the submission may have closed or replaced it
                 stream.flush()
-        wire.send(connection, {"id": header["id"], **reply}, results)
+        wire.send(connection, {"id": header["id"], **replies.written(reply)}, results)
 
 
-def _answered(answer: Answer, header: "Request", tensors: list) -> tuple["Reply", list]:
+def _answered(role: str, answer: Session, header: "Header", tensors: list) -> tuple["AnyReply", list]:
     """Return an answer; an exception here is a fault of ours, since sessions catch what a submission raises.
 
     The process that has the submission may say so without one: the judge does not believe it.
     """
     from assignment.calling import whose  # not before main() has set the path
+    from assignment.protocol import replies, requests  # likewise
 
     try:
-        return answer(header, tensors)
+        return answer(requests.read(header, role), tensors)
     except Exception as error:
         if whose.is_of_memory(error):
-            message = f"the call needs more memory than it may have: {error}"
-            return {"status": "failed", "kind": "", "message": message}, []
-        return {"status": "broken", "message": whose.told(error)}, []
+            return replies.Failed(f"the call needs more memory than it may have: {error}"), []
+        return replies.Broken(whose.told(error)), []
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Handlers of requests: each calls a function of the submission in one of several ways.
 
-A handler takes the function, the request's header, its tensors and an object that is told of a
-second call; it returns groups of tensors and whether the function returned one bare tensor.
+A handler takes the function, the request and its tensors, and what else it needs; it returns groups of tensors
+and whether the function returned one bare tensor.
 """
 
 import contextlib
@@ -9,40 +9,29 @@ import gc
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, assert_never
 
 import torch
 
 from assignment.calling.probes import InputsBefore, Returned
 from assignment.protocol import wire
-from assignment.protocol.messages import Reply, Request
+from assignment.protocol.messages import Options
+from assignment.protocol.replies import Fault, Ok
+from assignment.protocol.requests import Again, Call, Called, Costs, Direct, Gradients, Kept, Largest
 
 if TYPE_CHECKING:
-    from assignment.simulator.calls import Call
-    from assignment.simulator.faults import MemoryFault
+    from assignment.simulator import calls
 
 MAX_NOTES = 4  # warnings in a reply
 MAX_NOTE = 1_000  # characters
-MAX_KERNELS = 100  # names of them, in a reply
 
 
 class WrongReturn(Exception):
     """A function returned something other than a plain tensor or a tuple of them."""
 
 
-class Unwatched:
-    """A call on a GPU, of which the simulator sees nothing."""
-
-    def __init__(self) -> None:
-        self.faults: list[MemoryFault] = []
-        self.warnings: list[str] = []
-        self.nans: dict[tuple, str] = {}
-
-    def begin_again(self) -> None:
-        """Do nothing: there is no order of programs to repeat."""
-
-
-def answer(function: Callable, header: Request, tensors: list, device: str, folder: Path) -> tuple[Reply, list]:
+def answer(function: Callable, request: Direct, tensors: list, device: str, folder: Path) -> tuple[Fault | Ok, list]:
     """Return the reply of a process that runs host code and kernels: on a GPU, or for a debugger.
 
     Its "groups" index the tensors that go with it. If a kernel misused memory, the reply has status
@@ -50,24 +39,42 @@ def answer(function: Callable, header: Request, tensors: list, device: str, fold
     """
     tensors = moved(tensors, device)
     before = InputsBefore(list(tensors))
-    with watched(tensors, header, device) as seen:
+    with watched(tensors, request, device) as seen:
         try:
-            groups, bare = HANDLERS[header["kind"]](function, header, tensors, seen)
+            groups, bare = handled(function, request, tensors, seen)
         except Exception:
             if not seen.faults:
                 raise
         if seen.faults:
             fault = seen.faults[0]
-            return {"status": "fault", "kind": fault.kind, "message": told([str(fault)], folder)[0]}, []
-    if header["kind"] != "again":  # which writes to the inputs itself, and lets the grader compare
+            return Fault(told([str(fault)], folder)[0], fault.kind), []
+    if not isinstance(request, Again):  # which writes to the inputs itself, and lets the grader compare
         refuse_shared_memory(before, groups[0])
-    if header["kind"] == "call":
+    if isinstance(request, Call):
         # each in memory of its own
         groups = [[result.clone() for result in group] for group in groups]
     flat = moved([tensor.detach() for group in groups for tensor in group], "cpu")
     notes, nans = told(seen.warnings, folder), told(seen.nans.values(), folder)
-    sizes = [len(group) for group in groups]
-    return {"status": "ok", "groups": sizes, "bare": bare, "notes": notes, "nans": nans}, flat
+    return Ok(tuple(map(len, groups)), bare, notes=notes, nans=nans), flat
+
+
+def handled(function: Callable, request: Direct, tensors: list, seen: "calls.Call") -> tuple[list[list], bool]:
+    """Return what the request asks for."""
+    match request:
+        case Call():
+            return call(function, request, tensors)
+        case Again():
+            return again(function, request, tensors, seen.begin_again)
+        case Gradients():
+            return gradients(function, request, tensors)
+        case Kept():
+            return kept(function, request, tensors)
+        case Costs():
+            return costs(function, request, tensors, seen)
+        case Largest():
+            return largest(function, request, tensors)
+        case _:
+            assert_never(request)
 
 
 _returned = Returned()
@@ -85,29 +92,31 @@ def refuse_shared_memory(inputs: InputsBefore, results: list) -> None:
 
 
 @contextlib.contextmanager
-def watched(tensors: list, header: Request, device: str) -> "Iterator[Call | Unwatched]":
+def watched(tensors: list, request: Direct, device: str) -> "Iterator[calls.Call]":
     """Collect the simulator's faults and warnings about launches inside; nothing on a GPU."""
     if device != "cpu":
-        yield Unwatched()
+        yield SimpleNamespace(faults=[], warnings=[], nans={}, begin_again=lambda: None)  # type: ignore[misc]
         return
     from assignment.simulator import calls  # not there in a process that times
 
-    with calls.Call(tensors, header.get("order", 0), header["kind"] == "costs") as seen:
+    with calls.Call(tensors, request.order, isinstance(request, Costs)) as seen:
         yield seen
 
 
-def told(texts: Iterable[str], folder: Path) -> list[str]:
+def told(texts: Iterable[str], folder: Path) -> tuple[str, ...]:
     """Return the first messages, cut to a reply's length, with the submission's own paths."""
-    return [text.replace(f"{folder}/", "")[:MAX_NOTE] for text in itertools.islice(texts, MAX_NOTES)]
+    return tuple(text.replace(f"{folder}/", "")[:MAX_NOTE] for text in itertools.islice(texts, MAX_NOTES))
 
 
-def call(function: Callable, header: Request, tensors: list, seen: "Call | Unwatched") -> tuple[list[list], bool]:
+def call(function: Callable, request: Called, tensors: list) -> tuple[list[list], bool]:
     """Return the results."""
-    outputs, bare = results(function(*tensors, **header["options"]))  # theirs
+    outputs, bare = results(function(*tensors, **request.options))  # theirs
     return [outputs], bare
 
 
-def again(function: Callable, header: Request, tensors: list, seen: "Call | Unwatched") -> tuple[list[list], bool]:
+def again(
+    function: Callable, request: Again, tensors: list, begin_again: Callable[[], None]
+) -> tuple[list[list], bool]:
     """Call, overwrite the inputs in place with a second problem, call again.
 
     Returns the first results as they are after the second call, the inputs after the first call,
@@ -115,32 +124,32 @@ def again(function: Callable, header: Request, tensors: list, seen: "Call | Unwa
     """
     middle = len(tensors) // 2
     inputs, others = tensors[:middle], tensors[middle:]
-    first, bare = results(function(*inputs, **header["options"]))  # theirs
+    first, bare = results(function(*inputs, **request.options))  # theirs
     after_first = [tensor.clone() for tensor in inputs]
     for tensor, other in zip(inputs, others, strict=True):
         tensor.copy_(other)
-    seen.begin_again()
-    second, bare_again = results(function(*inputs, **header["options"]))  # theirs
+    begin_again()
+    second, bare_again = results(function(*inputs, **request.options))  # theirs
     if (bare_again, len(second)) != (bare, len(first)):
         raise WrongReturn("returned another number of tensors when it was called again")
     return [first, after_first, second, inputs], bare
 
 
-def gradients(function: Callable, header: Request, tensors: list, seen: "Call | Unwatched") -> tuple[list[list], bool]:
+def gradients(function: Callable, request: Gradients, tensors: list) -> tuple[list[list], bool]:
     """Return the gradients for the inputs in "wrt", of the result or of its sum.
 
     They are computed as many times as asked.
     """
-    wrt, times = header["wrt"], header["times"]
-    grad = tensors.pop() if header["has_grad"] else None
+    wrt, times = request.wrt, request.times
+    grad = tensors.pop() if request.has_grad else None
     inputs = [tensor.requires_grad_() if i in wrt else tensor for i, tensor in enumerate(tensors)]
-    output = differentiable(function, header, inputs)
+    output = differentiable(function, request.options, inputs)
     if grad is not None and grad.shape != output.shape:
         raise WrongReturn(f"returned shape {tuple(output.shape)}, expected {tuple(grad.shape)}")
-    if header["interleaved"]:
-        flipped = {name: not value if isinstance(value, bool) else value for name, value in header["options"].items()}
+    if request.interleaved:
+        flipped = {name: not value if isinstance(value, bool) else value for name, value in request.options.items()}
         others = [(tensor.detach() / 2).requires_grad_() for tensor in inputs]
-        differentiable(function, {**header, "options": flipped}, others)
+        differentiable(function, flipped, others)
     wanted = [inputs[i] for i in wrt]
     end = output if grad is not None else output.sum()
     came = [
@@ -156,9 +165,9 @@ def gradients(function: Callable, header: Request, tensors: list, seen: "Call | 
     return [list(gradients) for gradients in came], False
 
 
-def differentiable(function: Callable, header: Request, inputs: list) -> torch.Tensor:
+def differentiable(function: Callable, options: Options, inputs: list) -> torch.Tensor:
     """Return the one tensor that a differentiable function returns."""
-    outputs, bare = results(function(*inputs, **header["options"]))  # theirs
+    outputs, bare = results(function(*inputs, **options))  # theirs
     if not bare:
         raise WrongReturn("returned a tuple, expected a torch.Tensor")
     if not outputs[0].requires_grad:
@@ -166,25 +175,25 @@ def differentiable(function: Callable, header: Request, inputs: list) -> torch.T
     return outputs[0]
 
 
-def kept(function: Callable, header: Request, tensors: list, seen: "Call") -> tuple[list[list], bool]:
+def kept(function: Callable, request: Called, tensors: list) -> tuple[list[list], bool]:
     """Return the gradients, and the bytes of tensors that live on after the call.
 
     Its inputs and its result are not counted.
     """
     inputs = [tensor.requires_grad_() for tensor in tensors]
     # what is made once for all, such as a workspace, is there from now on
-    differentiable(function, header, inputs)
+    differentiable(function, request.options, inputs)
     before = reachable_storages()
     # seen by gc
     with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor):
-        output = differentiable(function, header, inputs)
+        output = differentiable(function, request.options, inputs)
     after = reachable_storages()
     ours = {output.untyped_storage()._cdata, *before}
     held = torch.tensor(sum(size for key, size in after.items() if key not in ours))
     return [[held], list(torch.autograd.grad(output, inputs, torch.ones_like(output)))], False  # theirs
 
 
-def costs(function: Callable, header: Request, tensors: list, seen: "Call") -> tuple[list[list], bool]:
+def costs(function: Callable, request: Costs, tensors: list, seen: "calls.Call") -> tuple[list[list], bool]:
     """Return the bytes that the call reads of each input, writes of each result, and writes elsewhere.
 
     The last group holds the figures. The second call is measured: tuning, and workspaces that are
@@ -192,31 +201,21 @@ def costs(function: Callable, header: Request, tensors: list, seen: "Call") -> t
     """
     from assignment.simulator.costs import COSTS, HostTraffic, summary  # not there in a process that times
 
-    results(function(*tensors, **header["options"]))  # theirs
+    results(function(*tensors, **request.options))  # theirs
     seen.launches.clear()
     with HostTraffic() as host:
-        outputs, bare = results(function(*tensors, **header["options"]))  # theirs
+        outputs, bare = results(function(*tensors, **request.options))  # theirs
     figures = summary(seen, host, tensors, outputs)
     return [outputs, [torch.tensor(figures[name], dtype=torch.int64) for name in COSTS]], bare
 
 
-def largest(function: Callable, header: Request, tensors: list, seen: "Call") -> tuple[list[list], bool]:
+def largest(function: Callable, request: Called, tensors: list) -> tuple[list[list], bool]:
     """Return the results, and the elements of the largest tensor that PyTorch makes in the call."""
     from assignment.simulator.costs import HostTraffic  # not there in a process that times
 
     with HostTraffic() as host:
-        outputs, bare = results(function(*tensors, **header["options"]))  # theirs
+        outputs, bare = results(function(*tensors, **request.options))  # theirs
     return [outputs, [torch.tensor(host.largest)]], bare
-
-
-HANDLERS: dict[str, Callable[..., tuple[list[list], bool]]] = {  # by kind of request
-    "call": call,
-    "gradients": gradients,
-    "again": again,
-    "kept": kept,
-    "costs": costs,
-    "largest": largest,
-}
 
 
 def reachable_storages() -> dict[int, int]:

@@ -10,12 +10,13 @@ import gc
 import json
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, assert_never
 
 import torch
 
 from assignment.calling.requests import WrongReturn, results
-from assignment.protocol.messages import Reply, Request
+from assignment.protocol.replies import Ok
+from assignment.protocol.requests import Give, Hold, Release, TakeTurns, Timeable
 from assignment.protocol.wire import DTYPES
 from assignment.pytorch_private import construct_storage_from_data_pointer, new_shared_cuda, sleep_on_gpu
 
@@ -26,22 +27,32 @@ _outputs: list[list[torch.Tensor]] = []  # where results are to be copied
 _kept: list[Any] = []  # what the calls of the last run returned
 
 
-def answer(function: Callable, header: Request) -> tuple[Reply, list]:
+def answer(function: Callable, request: Timeable) -> tuple[Ok, list]:
     """Return the reply, without tensors."""
-    more = HANDLERS[header["kind"]](function, header)
-    return {"status": "ok", "groups": [], "bare": False, **more}, []
+    seconds = 0.0
+    match request:
+        case Hold():
+            hold(request)
+        case TakeTurns():
+            seconds = run(function, request)
+        case Give():
+            give(request)
+        case Release():
+            release()
+        case _:
+            assert_never(request)
+    return Ok((), bare=False, events_s=seconds), []
 
 
-def hold(function: Callable, header: Request) -> Reply:
+def hold(request: Hold) -> None:
     """Map the judge's memory: the slots, each of some inputs, and the outputs."""
     _kept.clear()
     gc.collect()
     torch.cuda.empty_cache()
     gc.disable()  # until the process ends: no collection falls into what is timed
-    memory = shared(json.dumps(header["memory"]))
-    slots[:] = [[placed(memory, *spec) for spec in slot] for slot in header["slots"]]
-    _outputs[:] = [[placed(memory, *spec) for spec in outputs] for outputs in header["outputs"]]
-    return {}
+    memory = shared(json.dumps(request.memory))
+    slots[:] = [[placed(memory, *spec) for spec in slot] for slot in request.slots]
+    _outputs[:] = [[placed(memory, *spec) for spec in outputs] for outputs in request.outputs]
 
 
 def placed(memory: torch.UntypedStorage, offset: int, dtype: str, shape: list[int]) -> torch.Tensor:
@@ -65,13 +76,13 @@ def shared(handle: str) -> torch.UntypedStorage:
     )  # fmt: skip
 
 
-def run(function: Callable, header: Request) -> Reply:
+def run(function: Callable, request: TakeTurns) -> float:
     """Call the function once for each slot named; returns the mean seconds of a call.
 
     All calls are timed together: kernels could do the work of others ahead, and keep it in memory.
     """
     _kept.clear()
-    turns, options = header["turns"], header["options"]
+    turns, options = request.turns, request.options
     marks = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
     sleep_on_gpu(AHEAD)
     marks[0].record()
@@ -79,12 +90,12 @@ def run(function: Callable, header: Request) -> Reply:
         _kept.append(function(*slots[i], **options))
     marks[1].record()
     torch.cuda.synchronize()
-    return {"events_s": marks[0].elapsed_time(marks[1]) / 1e3 / len(turns)}
+    return marks[0].elapsed_time(marks[1]) / 1e3 / len(turns)
 
 
-def give(function: Callable, header: Request) -> Reply:
+def give(request: Give) -> None:
     """Copy the results of some calls of the last run into the judge's memory."""
-    for position, outputs in zip(header["positions"], _outputs, strict=False):
+    for position, outputs in zip(request.positions, _outputs, strict=False):
         tensors, _ = results(_kept[position])
         if len(tensors) != len(outputs):
             raise WrongReturn(f"returned {len(tensors)} tensors, expected {len(outputs)}")
@@ -94,16 +105,10 @@ def give(function: Callable, header: Request) -> Reply:
                 raise WrongReturn(f"result {i} is {came}, expected {output.dtype} {tuple(output.shape)}")
             output.copy_(tensor)
     torch.cuda.synchronize()
-    return {}
 
 
-def release(function: Callable, header: Request) -> Reply:
+def release() -> None:
     """Release the judge's memory."""
     for held in (slots, _outputs, _kept):
         held.clear()
     shared.cache_clear()
-    return {}
-
-
-HANDLERS: dict[str, Callable[[Callable, Request], Reply]]
-HANDLERS = {"hold": hold, "run": run, "give": give, "release": release}

@@ -18,7 +18,7 @@ MAX_KEPT = 50  # scores
 
 
 @dataclass(frozen=True)
-class Kept:
+class Earlier:
     """What is known of earlier runs of the submission in one folder."""
 
     best: float
@@ -42,7 +42,7 @@ def scores(path: Path, report: Report) -> list[float]:
     return [*(before.scores if before else ()), report["score"]]
 
 
-def compare(before: Kept, report: Report) -> list[str]:
+def compare(before: Earlier, report: Report) -> list[str]:
     now = good(report)
     passed = [check for check, is_good in now.items() if is_good and before.good.get(check) is False]
     broken = [check for check, is_good in now.items() if not is_good and before.good.get(check) is True]
@@ -72,7 +72,7 @@ def key(path: Path, report: Report) -> str:
     return hashlib.sha256(text).hexdigest()
 
 
-def recall(name: str) -> Kept | None:
+def recall(name: str) -> Earlier | None:
     data = cache.recall(name, KIND)
     if not isinstance(data, dict):
         return None
@@ -82,4 +82,4 @@ def recall(name: str) -> Kept | None:
     scores = data.get("scores", [])
     if not isinstance(scores, list) or not all(isinstance(one, int | float) and 0 <= one <= 100 for one in scores):
         scores = []
-    return Kept(float(best), verdicts, tuple(map(float, scores)))
+    return Earlier(float(best), verdicts, tuple(map(float, scores)))

@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from assignment.protocol.messages import Value
+from assignment.protocol.replies import AnyReply
 
 from .targets import TARGETS, TENSOR_MEMORY, Target
 
@@ -57,6 +58,15 @@ class Kernel:
 
     def as_json(self) -> dict[str, Value]:
         return asdict(self)
+
+
+@dataclass(frozen=True)
+class Compiled(AnyReply):
+    """A reply: the kernels of a call were compiled, or could not be."""
+
+    kernels: tuple[Kernel, ...]
+    stopped: dict[str, str]  # by target, why the call ended before its last launch
+    differing: tuple[str, ...] = ()  # where kernels were played with other constants than they are compiled with
 
 
 def read(data: Value) -> Kernel | None:

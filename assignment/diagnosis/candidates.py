@@ -13,7 +13,8 @@ from assignment.diagnosis import strides
 from assignment.finding import Explanation
 from assignment.operators import parts
 from assignment.operators.misconception import Call, Model, Models
-from assignment.protocol.messages import Asked, Options
+from assignment.protocol.messages import Options
+from assignment.protocol.requests import Again, Called, Gradients
 from tests.operators import Function, functions, of_oracle, operator_of, oracle
 
 OF_ANOTHER_GRAPH = Explanation(
@@ -36,19 +37,19 @@ class Cause:
     is_by_batch: bool = False  # what it computes of an entry of the batch depends on no other entry
 
 
-def calls(asked: Asked) -> list[Call]:
+def calls(request: Called, sent: Sequence[Tensor]) -> list[Call]:
     """Return the calls that a request of judge/door.py has the submission compute.
 
     They are calls of the functions that have models.
     """
-    function, tensors, options = (functions().get(asked["function"]), list(asked["tensors"]), asked["options"])
+    function, tensors, middle = functions().get(request.function), list(sent), len(sent) // 2
     if function is None:
         return []
-    if asked["kind"] == "gradients":
-        return [gradients_of(function, tensors, options, asked)]
+    if isinstance(request, Gradients):
+        return [gradients_of(function, tensors, request)]
     outputs = (0,) if function.gradients else None
-    halves = [tensors[: len(tensors) // 2], tensors[len(tensors) // 2 :]] if asked["kind"] == "again" else [tensors]
-    return [Call(function.oracle, half, options, outputs) for half in halves]
+    halves = [tensors[:middle], tensors[middle:]] if isinstance(request, Again) else [tensors]
+    return [Call(function.oracle, half, request.options, outputs) for half in halves]
 
 
 @dataclass(frozen=True)
@@ -58,17 +59,17 @@ class Interleaved(Call):
     others: Sequence[Tensor] = ()
 
 
-def gradients_of(function: Function, tensors: list[Tensor], options: Options, asked: Asked) -> Call:
+def gradients_of(function: Function, tensors: list[Tensor], asked: Gradients) -> Call:
     """Return the backward pass that asking for gradients amounts to."""
-    inputs = tensors[:-1] if asked["has_grad"] else tensors
+    inputs, options = tensors[:-1] if asked.has_grad else tensors, asked.options
     backward, dtype = functions()[function.gradients].oracle, inputs[0].dtype
-    if asked["has_grad"]:
+    if asked.has_grad:
         grad = tensors[-1]
     else:
         grad = torch.ones_like(outputs_of(function.oracle, inputs, options)[0], dtype=dtype)
     kept = saved(backward, inputs_of(backward, inputs), intermediates(backward, inputs, options, dtype))
-    call = Call(backward, [grad, *kept], options, tuple(asked["wrt"]))
-    if not asked.get("interleaved"):
+    call = Call(backward, [grad, *kept], options, tuple(asked.wrt))
+    if not asked.interleaved:
         return call
     others = [tensor / 2 for tensor in inputs]
     return Interleaved(call.function, call.tensors, call.options, call.outputs, others=others)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from assignment.diagnosis import candidates, matching
 from assignment.finding import Explanation
-from assignment.protocol.messages import Asked
+from assignment.protocol.requests import Called
 from tests.compare import Expected
 
 MOST_IN_VAIN = 3  # results of a check that are looked into without finding anything
@@ -31,7 +31,8 @@ class Search:
         check: str,
         function: str,
         is_first: bool,
-        asked: Asked,
+        request: Called | None,
+        sent: Sequence[Tensor],
         got: Sequence[Tensor],
         expected: dict[str, Expected],
     ) -> list[Explanation] | None:
@@ -41,7 +42,7 @@ class Search:
             check: its name.
             function: that it is about.
             is_first: whether it is the function's plainest check.
-            asked: the request of judge/door.py.
+            request: of judge/door.py, and the tensors sent with it.
             got: what came.
             expected: what should have come.
         """
@@ -55,7 +56,8 @@ class Search:
         only_known = function in self._first_is_wrong and not is_first
         if only_known and not known:
             return None
-        found = matching.causes(candidates.calls(asked), got, expected, known, BUDGET_S, only_known=only_known)
+        calls = candidates.calls(request, sent) if request else []
+        found = matching.causes(calls, got, expected, known, BUDGET_S, only_known=only_known)
         if is_first:
             self._first_is_wrong.add(function)
         if not only_known:

@@ -1,10 +1,13 @@
 """Host code and kernels in one process: on a GPU, or for a debugger; it grades nothing on a CPU."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import assert_never
 
 from assignment.calling import requests, sticky, timed
 from assignment.host.submitted import ImportedSubmission, reply_to
-from assignment.protocol.messages import Reply, Request
+from assignment.protocol.replies import Loaded, Ok, Reply
+from assignment.protocol.requests import Called, Direct, Load, OnSlots, Timeable
 
 
 class DirectSession:
@@ -18,29 +21,29 @@ class DirectSession:
         """What kept the package from being imported."""
         return self._submission.import_error
 
-    def answer(self, header: Request, tensors: list) -> tuple[Reply, list]:
+    def answer(self, request: Load | Direct | Timeable, tensors: list) -> tuple[Reply, list]:
         """Answer a request once the GPU is idle; a reply that "sticks" is this process's last."""
-        reply, results = self._described(header, tensors)
+        try:
+            reply, results = self.let_raise(request, tensors)
+        except BaseException as raised:
+            reply, results = reply_to(raised, self._submission.folder), []
         if (error := sticky.error()) is None:
             return reply, results
-        if reply["status"] == "ok":  # the kernel at fault was still running
+        if isinstance(reply, Ok | Loaded):  # the kernel at fault was still running
             reply = reply_to(error, self._submission.folder)
-        return {**reply, "sticks": True}, []
+        return replace(reply, sticks=True), []
 
-    def _described(self, header: Request, tensors: list) -> tuple[Reply, list]:
-        """Answer a request, with the submission's exceptions described in the reply."""
-        try:
-            return self.let_raise(header, tensors)
-        except BaseException as error:
-            return reply_to(error, self._submission.folder), []
-
-    def let_raise(self, header: Request, tensors: list) -> tuple[Reply, list]:
+    def let_raise(self, request: Load | Direct | Timeable, tensors: list) -> tuple[Reply, list]:
         """Answer a request; the submission's exceptions are not caught."""
-        if header["kind"] == "load":
-            self._submission.isolated = header["isolated"]
+        if isinstance(request, Load):
+            self._submission.isolated = request.isolated
             self._submission.load()
-            return {"status": "ok", "import_error": self._submission.import_error}, []
-        function = self._submission.function(header["function"], header["about"]["file"])
-        if self._device == "cuda" and header["kind"] in timed.HANDLERS:
-            return timed.answer(function, header)
-        return requests.answer(function, header, tensors, self._device, self._submission.folder)
+            return Loaded(self._submission.import_error), []
+        function = self._submission.function(request.function, request.about["file"])
+        match request:
+            case OnSlots():
+                return timed.answer(function, request)
+            case Called():
+                return requests.answer(function, request, tensors, self._device, self._submission.folder)
+            case _:
+                assert_never(request)

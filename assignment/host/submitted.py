@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from assignment.calling.requests import WrongReturn
-from assignment.protocol.messages import Reply
+from assignment.protocol.replies import NOT_IMPORTED, OTHER, Failed, Raised
 
 PACKAGE = "cs336_kernels"
 MAX_MESSAGE = 2_000  # characters
@@ -22,13 +22,13 @@ UNREADABLE = "an exception that raises another one when it is read; raise one of
 class Missing(Exception):
     """The submission has no such function."""
 
-    kind = ""
+    kind = OTHER
 
 
 class NotImported(Missing):
     """The file that should hold the function cannot be imported."""
 
-    kind = "not imported"
+    kind = NOT_IMPORTED
 
 
 class ImportedSubmission:
@@ -101,36 +101,24 @@ class ImportedSubmission:
         return getattr(module, name)
 
 
-def reply_to(error: BaseException, folder: Path) -> Reply:
+def reply_to(error: BaseException, folder: Path) -> Failed | Raised:
     """Return the reply to a call that ended with an exception, whose class may raise at whatever is asked of it."""
     try:
         if type(error) in (WrongReturn, Missing, NotImported):  # ours, and no class made of them
-            kind = error.kind if isinstance(error, Missing) else ""
-            return {"status": "failed", "kind": kind, "message": str(error)[:MAX_MESSAGE]}
+            return Failed(str(error)[:MAX_MESSAGE], error.kind if isinstance(error, Missing) else OTHER)
         return _described(error, folder)
     except BaseException:
-        return {
-            "status": "raised",
-            "types": ["Exception"],
-            "message": UNREADABLE,
-            "text": UNREADABLE,
-            "by_submission": True,
-            "in_kernel": False,
-        }
+        return Raised(("Exception",), UNREADABLE, UNREADABLE, by_submission=True, in_kernel=False)
 
 
-def _described(error: BaseException, folder: Path) -> Reply:
+def _described(error: BaseException, folder: Path) -> Raised:
     """Return what the grader needs to know of an exception: types, message and place."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if Path(frame.filename).is_relative_to(folder)]
-    return {
-        "status": "raised",
-        "types": [cls.__name__ for cls in type(error).__mro__],
-        "message": summary(error, folder),
-        "text": str(error)[:MAX_MESSAGE],
-        "by_submission": bool(own) and own[-1] is frames[-1],
-        "in_kernel": any("/assignment/simulator/" in frame.filename for frame in frames),
-    }
+    types = tuple(cls.__name__ for cls in type(error).__mro__)
+    in_kernel = any("/assignment/simulator/" in frame.filename for frame in frames)
+    by_submission = bool(own) and own[-1] is frames[-1]
+    return Raised(types, summary(error, folder), str(error)[:MAX_MESSAGE], by_submission, in_kernel)
 
 
 def summary(error: BaseException, folder: Path) -> str:

@@ -15,9 +15,9 @@ from assignment.compiling import advice, cache
 from assignment.compiling.targets import ASKS, TARGETS
 from assignment.judge import replies
 from assignment.judge.replies import Compiled, Reply
-from assignment.protocol.messages import Options, Request
+from assignment.protocol.replies import written
+from assignment.protocol.requests import Call
 from assignment.scoring.entries import KernelFigures
-from tests import operators
 
 if TYPE_CHECKING:
     from assignment.judge.pair import Judgement
@@ -27,14 +27,13 @@ REFUSED = "LaunchRefused: "
 OTHER = "the kernel that was graded is not the kernel that is compiled"
 
 
-def ask(pool: "Pool", function: str, tensors: Sequence[Tensor], options: Options, right: "Judgement") -> Reply | None:
+def ask(pool: "Pool", request: Call, tensors: Sequence[Tensor], right: "Judgement") -> Reply | None:
     """Return the reply of a worker that compiles, or one like it from before; None where there is none to be read.
 
     `right` judges the results of what is compiled. Raises WorkerDied, and what `right` raises.
     """
-    request: Request = {"kind": "compile", **operators.called(function), "options": options, "targets": list(TARGETS)}
-    request["processes"] = max(1, len(os.sched_getaffinity(0)) // pool.jobs)
-    return pool.recorder_and_player().compile(request, list(tensors), right)
+    processes = max(1, len(os.sched_getaffinity(0)) // pool.jobs)
+    return pool.recorder_and_player().compile(request, list(tensors), right, list(TARGETS), processes)
 
 
 def remembered(key: str, answer: Callable[[], Reply | None]) -> Reply | None:
@@ -44,7 +43,7 @@ def remembered(key: str, answer: Callable[[], Reply | None]) -> Reply | None:
             return known
     reply = answer()
     if isinstance(reply, Compiled) and _is_success(reply):
-        cache.remember(key, reply.as_json())
+        cache.remember(key, written(reply))
     return reply
 
 

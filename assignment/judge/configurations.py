@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 from assignment.compiling.targets import TARGETS
 from assignment.judge import seeds
 from assignment.protocol.program import Launch, Program, drawn, given
+from assignment.protocol.requests import Call, Gradients
 
 if TYPE_CHECKING:
     from assignment.judge.pair import RecorderAndPlayer
 
 MAX_PLAYED = 16  # of a kernel; of more the seed chooses so many, at first of those that give it other values
-PLAYED = ("call", "gradients")  # kinds of requests
+PLAYED = (Call, Gradients)
 MAX_DRAWN = 1 << 32
 
 

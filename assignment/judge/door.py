@@ -3,7 +3,8 @@
 import contextlib
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Unpack
+from dataclasses import replace
+from typing import TypeVar
 
 from torch import Tensor
 
@@ -14,8 +15,10 @@ from assignment.judge.errors import SubmissionError, meant_by
 from assignment.judge.pool import Pool
 from assignment.judge.replies import Broken, Compiled, Failed, Fault, NoResult, Ok, Raised, SaysBroken
 from assignment.judge.returned import fits, same_bits, share_memory
-from assignment.protocol.messages import Asked, Details, Option, Options, Request
+from assignment.protocol import requests
+from assignment.protocol.messages import Option, Options
 from assignment.protocol.program import Launch, Program
+from assignment.protocol.requests import Again, Call, Called, Direct, Gradients, Kept, Largest
 from assignment.sandbox.worker_client import WorkerDied
 from assignment.scoring import score
 from assignment.scoring.entries import KernelFigures, Moved
@@ -33,6 +36,9 @@ NOT_THE_WORK = (  # by whether it was to be that of kernels
 )
 
 
+Kind = TypeVar("Kind", bound=Called)
+
+
 class Run:
     """The `run` fixture: calls functions of the submission by name and returns what they return."""
 
@@ -47,7 +53,8 @@ class Run:
         pool.check = check
         self._worker = pool.workers[pool.worker_index]
         self._call = ""
-        self.asked: Asked = {"tensors": ()}  # the last request, and the tensors that were sent with it
+        self.asked: Direct | None = None  # the last request,
+        self.tensors: Sequence[Tensor] = ()  # and those that were sent with it
         self.configuration = 0  # of autotuned kernels: which of those left after pruning is launched
         self.draws: int | None = None  # what draws it, for a case that is played in one alone
         self._are_fewest = False  # the multiprocessors that host code hears of
@@ -70,20 +77,20 @@ class Run:
 
     def __call__(self, function: str, *tensors: Tensor, **options: Option) -> Results:
         """Return the result of function(*tensors, **options)."""
-        reply, (results,) = self._ask("call", function, tensors, options)
+        reply, (results,) = self._ask(Call(**operators.called(function), options=options), tensors)
         return reply.returned(results)
 
     def warn_unless(
         self, is_right: Callable[[Results], None], says: str, function: str, *tensors: Tensor, **options: Option
     ) -> None:
         """Warn, at no cost of points, if a call has no results, or `is_right` raises Mismatch of them."""
-        asked, call, draws = self.asked, self._call, self.draws
+        asked, sent, call, draws = self.asked, self.tensors, self._call, self.draws
         self.draws = None  # a configuration that Triton's tuner drops has no results
         try:
             is_right(self(function, *tensors, **options))
         except (Mismatch, SubmissionError):
             append_new(self.notes, [f"{function}: {says}"])
-        self.asked, self._call, self.draws = asked, call, draws  # as the check itself has asked
+        self.asked, self.tensors, self._call, self.draws = asked, sent, call, draws  # as the check itself has asked
 
     def gradients(
         self,
@@ -98,18 +105,21 @@ class Run:
         """Return the gradients for the tensors numbered in wrt, as often as they are asked for."""
         wrt = list(range(len(tensors)) if wrt is None else wrt)
         sent = [*tensors, grad] if grad is not None else tensors
-        how: Details = {"wrt": wrt, "times": times, "has_grad": grad is not None, "interleaved": interleaved}
-        _, groups = self._ask("gradients", function, sent, options or {}, **how)
+        called, options, has_grad = operators.called(function), options or {}, grad is not None
+        _, groups = self._ask(
+            Gradients(**called, options=options, wrt=wrt, times=times, has_grad=has_grad, interleaved=interleaved),
+            sent,
+        )
         return [tuple(group) for group in groups]
 
     def kept_bytes(self, function: str, *tensors: Tensor, **options: Option) -> tuple[int, tuple[Tensor, ...]]:
         """Return the memory that a differentiable call holds on to, and the gradients of its sum."""
-        _, ((kept,), gradients) = self._ask("kept", function, tensors, options)
+        _, ((kept,), gradients) = self._ask(Kept(**operators.called(function), options=options), tensors)
         return int(kept), tuple(gradients)
 
     def costs(self, function: str, *tensors: Tensor, **options: Option) -> Costs:
         """Return what the call moves, counted in the simulator."""
-        reply, (results, figures) = self._ask("costs", function, tensors, options)
+        reply, (results, figures) = self._ask(requests.Costs(**operators.called(function), options=options), tensors)
         read, tile_rows, written = (figure.tolist() for figure in figures[:3])
         found = Costs(reply.returned(results), read, tile_rows, written, beside=int(figures[3]))
         self.moved += moved_by(function, tensors, results, found)
@@ -117,7 +127,7 @@ class Run:
 
     def largest(self, function: str, *tensors: Tensor, **options: Option) -> tuple[Results, int]:
         """Return the results, and the number of elements of the largest tensor made during the call."""
-        reply, (results, (largest,)) = self._ask("largest", function, tensors, options)
+        reply, (results, (largest,)) = self._ask(Largest(**operators.called(function), options=options), tensors)
         whole = operators.operator_of(function).elements(operators.named(function, tensors))
         if not operators.functions()[function].in_triton and int(largest) >= whole:
             made = f"a tensor of {int(largest):,} elements is made, where all scores together are {whole:,}"
@@ -129,9 +139,9 @@ class Run:
     ) -> list[str]:
         """Return what keeps the kernels of a call whose results are right from running on each target."""
         self._expect_callable(function)
-        self.asked = {"kind": "call", "function": function, "options": options, "tensors": tensors}
+        self.asked, self.tensors = Call(**operators.called(function), options=options), tensors
         with self._deaths_told("while it was compiled: "):
-            reply = compiled.ask(self._pool, function, tensors, options, functools.partial(self._judged, right))
+            reply = compiled.ask(self._pool, self.asked, tensors, functools.partial(self._judged, function, right))
         if not isinstance(reply, Compiled):
             raise meant_by(reply)
         self.kernels += compiled.figures(reply)
@@ -139,11 +149,11 @@ class Run:
         append_new(self.doubts, compiled.unknown(reply, self._pool.stage.sources))
         return compiled.problems(reply)
 
-    def _judged(self, right: Callable[..., None], reply: Ok, results: list[Tensor]) -> None:
+    def _judged(self, function: str, right: Callable[..., None], reply: Ok, results: list[Tensor]) -> None:
         """Have the results of a program that is to be compiled judged."""
         if len(reply.groups) != 1:
             raise meant_by(None)
-        self._hear(self.asked["function"], reply)
+        self._hear(function, reply)
         right(reply.returned(results))
 
     def rounds(
@@ -164,8 +174,8 @@ class Run:
     def _launched(self, function: str, inputs: Sequence[Tensor], options: Options) -> list[Launch]:
         """Return the launches of a call with inputs such as these, recorded and not played."""
         self._call = words.of_call(function, inputs, options)
-        request = self._request("call", function, options)
-        request["made"] = [(str(x.dtype).removeprefix("torch."), list(x.shape)) for x in inputs]
+        made = [(str(x.dtype).removeprefix("torch."), list(x.shape)) for x in inputs]
+        request = self._drawn(Call(**operators.called(function), options=options, made=made))
         with self._deaths_told():
             ended, launches = self._pool.recorder_and_player().launched(request)
         if isinstance(ended, Raised):
@@ -176,7 +186,7 @@ class Run:
         self, function: str, first: Sequence[Tensor], second: Sequence[Tensor], **options: Option
     ) -> tuple[Results, Results]:
         """Return the results for `first` and, after its tensors were overwritten in place, for `second`."""
-        reply, groups = self._ask("again", function, [*first, *second], options)
+        reply, groups = self._ask(Again(**operators.called(function), options=options), [*first, *second])
         results_1, inputs_1, results_2, inputs_2 = groups
         for before, after in ((first, inputs_1), (second, inputs_2)):
             for position, (sent, came) in enumerate(zip(before, after, strict=True)):
@@ -192,7 +202,7 @@ class Run:
     def raises(self, expected: type[Exception], function: str, *tensors: Tensor, **options: Option) -> None:
         """Assert that the call raises `expected`, outside of any kernel."""
         try:
-            reply, _ = self._send("call", function, tensors, options)
+            reply, _ = self._send(Call(**operators.called(function), options=options), tensors)
         except expected:  # only the inline worker lets it through
             return
         match reply:
@@ -242,36 +252,29 @@ class Run:
         lines = [f"{self._call}:" if self._call else "", *notes, message, *(f"  printed: {line}" for line in printed)]
         return text.clean("\n".join(line for line in lines if line))
 
-    def _ask(
-        self, kind: str, function: str, tensors: Sequence[Tensor], options: Options, **more: Unpack[Details]
-    ) -> tuple[Ok, list[list[Tensor]]]:
-        reply, results = self._send(kind, function, tensors, options, **more)
+    def _ask(self, request: Direct, tensors: Sequence[Tensor]) -> tuple[Ok, list[list[Tensor]]]:
+        reply, results = self._send(request, tensors)
         if not isinstance(reply, Ok):
             raise meant_by(reply)
         remaining = iter(results)
         groups = [[next(remaining) for _ in range(size)] for size in reply.groups]
-        if not fits(kind, groups, len(tensors), more):
+        if not fits(request, groups, len(tensors)):
             raise meant_by(None)
         return reply, groups
 
-    def _send(
-        self, kind: str, function: str, tensors: Sequence[Tensor], options: Options, **more: Unpack[Details]
-    ) -> tuple[Ok | NoResult, list[Tensor]]:
-        shown = tensors[: len(tensors) // 2] if kind == "again" else tensors
-        self._call = words.of_call(function, shown, options)
-        draws = self.draws if kind in configurations.PLAYED else None
-        if draws is not None:
-            more["drawn"] = draws
+    def _send(self, request: Direct, tensors: Sequence[Tensor]) -> tuple[Ok | NoResult, list[Tensor]]:
+        shown = tensors[: len(tensors) // 2] if isinstance(request, Again) else tensors
+        self._call = words.of_call(request.function, shown, request.options)
+        draws = self.draws if isinstance(request, configurations.PLAYED) else None
         if self.configuration:
-            more["configurations"] = self.configuration
             self._call += IN_CONFIGURATION.format(self.configuration + 1)
-        self._expect_callable(function)
-        request = self._request(kind, function, options, **more)
-        self.asked = {**request, "tensors": tensors}
+        self._expect_callable(request.function)
+        request = self._drawn(replace(request, drawn=draws, configurations=self.configuration))
+        self.asked, self.tensors = request, tensors
         with self._deaths_told():
             reply, results = self._worker.ask(request, list(tensors))
-        if "multiprocessors" in request and getattr(self._worker, "has_asked", False):
-            self._call += ON_GPU.format(request["multiprocessors"])
+        if request.multiprocessors and getattr(self._worker, "has_asked", False):
+            self._call += ON_GPU.format(request.multiprocessors)
         launches = self._program().launches()
         if not configurations.is_as_asked(launches, self.configuration, draws):
             raise SubmissionError(score.FAIL, "an autotuned kernel was not launched in the configuration asked for")
@@ -281,15 +284,16 @@ class Run:
         if not isinstance(reply, Ok | NoResult):
             raise meant_by(reply)
         if isinstance(reply, Ok):
-            self._hear(function, reply)
+            self._hear(request.function, reply)
         return reply, results
 
-    def _request(self, kind: str, function: str, options: Options, **more: Unpack[Details]) -> Request:
-        request: Request = {"kind": kind, **operators.called(function), "options": options, "order": self._order}
-        if kind in rounds.DRAWN_FOR and self._pool.draws_multiprocessors:
+    def _drawn(self, request: Kind) -> Kind:
+        """Return the request with what is drawn for the case: the order of programs, and the GPU."""
+        n = 0
+        if isinstance(request, rounds.DRAWN_FOR) and self._pool.draws_multiprocessors:
+            function = request.function
             n = rounds.FEWEST if self._are_fewest else rounds.drawn(self._pool.seed, self._check, function)
-            request["multiprocessors"] = n
-        return {**request, **more}
+        return replace(request, order=self._order, multiprocessors=n)
 
     @contextlib.contextmanager
     def _deaths_told(self, when: str = "") -> Iterator[None]:

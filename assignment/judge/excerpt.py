@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from assignment.protocol.messages import Request, Value
+from assignment.protocol.messages import Value
 from assignment.protocol.program import Program, place
 
 
@@ -29,7 +29,7 @@ class _Numbers(dict[int, int]):
 
 def of(
     programs: Sequence[Program], kernels: Sequence[dict[str, Value]], sources: dict[str, str]
-) -> tuple[Request, list[Tensor]]:
+) -> tuple[list[dict[str, Value]], dict[str, str], list[Tensor]]:
     """Return the kernels and files that the launches of programs need, and the programs; raises RecursionError."""
     numbers = _Numbers(len(kernels))
     parts = [_launches(program, numbers) for program in programs]
@@ -39,7 +39,7 @@ def of(
         entries.append({**entry, **{key: _each(entry.get(key), {"kernel": numbers}) for key in ("names", "defaults")}})
     files = {str(entry.get("file")) for entry in entries} | {place(line)[0] for part in parts for line in part.lines}
     needed = {path: sources[path] for path in sorted(files & sources.keys())}
-    return {"kernels": entries, "sources": needed}, [part.encoded() for part in parts]
+    return entries, needed, [part.encoded() for part in parts]
 
 
 def _launches(program: Program, kernels: _Numbers) -> Program:

@@ -13,7 +13,8 @@ from assignment.host import direct
 from assignment.judge import replies
 from assignment.judge.replies import Reply
 from assignment.protocol import wire
-from assignment.protocol.messages import Request
+from assignment.protocol.replies import written
+from assignment.protocol.requests import Direct
 
 
 @contextlib.contextmanager
@@ -41,11 +42,11 @@ class InlineWorker:
         self._session = direct.DirectSession(folder, device)
         self._decode = functools.partial(wire.decode, largest_storage=worker.LARGEST_STORAGE, guard=worker.GUARD)
 
-    def ask(self, request: Request, tensors: list[Tensor]) -> tuple[Reply | None, list[Tensor]]:
+    def ask(self, request: Direct, tensors: list[Tensor]) -> tuple[Reply | None, list[Tensor]]:
         specs, storages, payload = wire.encode(tensors)
         with self._gpu():
             came, results = self._session.let_raise(request, self._decode(specs, storages, bytearray(payload)))
-        return replies.read(came, len(results)), results  # type: ignore[arg-type]
+        return replies.read(written(came), len(results)), results
 
     @property
     def import_error(self) -> str:

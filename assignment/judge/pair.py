@@ -14,7 +14,9 @@ from assignment import text
 from assignment.compiling import cache, kernel
 from assignment.judge import replies
 from assignment.judge.replies import Compiled, Failed, Ok, Raised, Recorded, Reply, SaysBroken
-from assignment.protocol.messages import ConstantsSeen, Request, Value
+from assignment.protocol import requests
+from assignment.protocol.messages import ConstantsSeen, Value
+from assignment.protocol.requests import Again, Backward, Call, Called, Costs, Direct, Kept, Playable, Recordable, Sweep
 from assignment.sandbox.stage import Stage
 from assignment.sandbox.worker_client import Worker, WorkerDied
 from tests import operators
@@ -24,15 +26,14 @@ if TYPE_CHECKING:
 
     from assignment.protocol.program import Launch, Program
 
-RECORDED_AS = {"costs": "call", "largest": "call", "compile": "call", "kept": "forward"}
 LARGE = 1 << 30  # bytes of a tensor: it takes most of the 12 GiB that a child can address
 TARGETS = {8: "a100", 10: "b200"}  # by the first number of their capability; others are compiled for an H100
 MAX_ASKED, MAX_COMPILED = 16, 48  # recordings of a submission for the sake of figures, and kernels in all of them
 MAX_LOOKED = 3
 FIGURES = ("registers", "spills", "shared", "warps", "stages")
-SWEEP: Request = {"kind": "sweep", **operators.called(""), "options": {}}
+SWEEP = Sweep(**operators.called(""), options={})
 MAX_KEPT = 256 << 20  # bytes that a child may hold when such a tensor comes
-ON_GPU = ("call", "again", "gradients")  # what has its results from there; the rest is played to keep up
+ON_GPU = (Call, Again, requests.Gradients)  # what has its results from there; the rest is played to keep up
 Answer = tuple[Reply | None, list["Tensor"]]  # None where what came cannot be read
 Judgement = Callable[[Ok, list["Tensor"]], None]
 
@@ -65,34 +66,34 @@ class RecorderAndPlayer:
         self.has_asked = False  # whether host code of its submission has asked which GPU it is on
         self.has_asserted = False  # whether a tl.static_assert of a kernel has ended it, as the player tells
 
-    def ask(self, request: Request, tensors: list["Tensor"]) -> Answer:
+    def ask(self, request: Direct, tensors: list["Tensor"]) -> Answer:
         """Return the reply to a request; raises WorkerDied, and the next call finds two new processes."""
-        if request["kind"] not in ("costs", "kept"):
+        if not isinstance(request, Costs | Kept):
             return self._once(request, tensors)
         reply, results = self._warm_up(request, tensors)
         if isinstance(reply, Ok):
             reply, results = self._once(request, tensors)
-        if request["kind"] != "kept" or not isinstance(reply, Ok):
+        if not isinstance(request, Kept) or not isinstance(reply, Ok):
             return reply, results
-        after, gradients = self._once({**request, "kind": "backward"}, [])
+        after, gradients = self._once(requests.as_a(Backward, request), [])
         if not isinstance(after, Ok):
             return after, gradients
         return replace(after, groups=(*reply.groups, len(gradients))), results + gradients
 
-    def _once(self, request: Request, tensors: list["Tensor"]) -> Answer:
+    def _once(self, request: Playable, tensors: list["Tensor"]) -> Answer:
         return self._play(request, tensors, *self.record(request, tensors))
 
-    def _warm_up(self, request: Request, tensors: list["Tensor"]) -> Answer:
+    def _warm_up(self, request: Costs | Kept, tensors: list["Tensor"]) -> Answer:
         """Make the call on other values first: tuning, and workspaces that are made once for all, are done then.
 
         What it leaves of these values is of no use for the call that counts.
         """
         others = _decoys(request, tensors)
-        return self._once({**request, "kind": RECORDED_AS[request["kind"]]}, others)
+        return self._once(_recorded_as(request), others)
 
-    def record(self, request: Request, tensors: list["Tensor"]) -> "tuple[Recorded | None, Tensor | None]":
+    def record(self, request: Playable, tensors: list["Tensor"]) -> "tuple[Recorded | None, Tensor | None]":
         """Return what the recorder says, and the program as it came; None where it said nothing that can be read."""
-        if stub := self._stubs.get(request["function"]):
+        if stub := self._stubs.get(request.function):
             return stub, None
         from assignment.judge.returned import is_program  # loads PyTorch
 
@@ -100,45 +101,42 @@ class RecorderAndPlayer:
         if not is_alive or not self._has_room(tensors):
             self._forget()
         stand_ins = _decoys(request, tensors)
-        kind = RECORDED_AS.get(request["kind"], request["kind"])  # what is looked at is no business of its
-        told: Request = {**request, "kind": kind, "figures": self._figures}
-        if self._gpu:
-            told.setdefault("target", self._gpu)
+        told = replace(_recorded_as(request), figures=self._figures, target=request.target or self._gpu or "")
         with self._all_ending():
             reply, came = self.recorder.ask(told, stand_ins)
         said, data = replies.recorded(reply), came[0] if is_program(came) else None
         self.has_asked = said is not None and said.asked
-        if said and isinstance(said.ended, SaysBroken) and self._n_looked < MAX_LOOKED and kind != "backward":
+        says_broken = said is not None and isinstance(said.ended, SaysBroken)
+        if says_broken and self._n_looked < MAX_LOOKED and not isinstance(told, Backward):
             self._forget()  # once more, from the import on: a fault of ours may come of what was done before
             self._n_looked += 1
             return self.record(request, tensors)
         if data is None:
-            return said if said and isinstance(said.ended, SaysBroken) else None, None
-        if self._may_ask(kind, data) and (figures := self._compiled_for(data, request)):
+            return said if says_broken else None, None
+        if self._may_ask(told, data) and (figures := self._compiled_for(data, request)):
             self._forget()
             self._figures |= figures
             self._n_asked += 1
             return self.record(request, tensors)
-        if said and said.is_stub and "target" not in request:  # it may be written for another GPU
-            self._stubs[request["function"]] = said
+        if said and said.is_stub and not request.target:  # it may be written for another GPU
+            self._stubs[request.function] = said
         return said, data
 
-    def _may_ask(self, kind: str, data: "Tensor") -> bool:
+    def _may_ask(self, request: Recordable, data: "Tensor") -> bool:
         """Return whether a program may ask what kernels take: it is recorded anew then, from the import on."""
         from assignment.judge import program_size  # loads PyTorch
 
-        is_new = kind != "backward" and self.compiler is not None
+        is_new = not isinstance(request, Backward) and self.compiler is not None
         is_new = is_new and self._n_asked < MAX_ASKED and self._n_compiled < MAX_COMPILED
         return is_new and program_size.asks_for_figures(data)
 
-    def _compiled_for(self, data: "Tensor", request: Request) -> dict[str, dict[str, int]]:
+    def _compiled_for(self, data: "Tensor", request: Called) -> dict[str, dict[str, int]]:
         """Return the figures that a program asks for, by key; without them where a kernel cannot be compiled."""
         asked = self._read(data)
         if isinstance(asked, str):  # of which the play tells
             return {}
         found: dict[str, dict[str, int]] = {}
-        target = request.get("target", self._here)
-        name = target if isinstance(target, str) else self._here
+        name = request.target if request.target and isinstance(request.target, str) else self._here
         for question in asked.questions()[: MAX_COMPILED - self._n_compiled]:
             self._n_compiled += 1
             kernels = self.compiled(asked.part([question.launch]), [name], asked.kernels)
@@ -154,13 +152,14 @@ class RecorderAndPlayer:
         `new` describes its kernels that have not been played.
         """
         with contextlib.suppress(WorkerDied):
-            reply = self._ask_compiler([part], [*self.kernels, *new], {"programs": dict.fromkeys(targets, 0)}, 1)
+            asked = requests.Compile(programs=dict.fromkeys(targets, 0))
+            reply = self._ask_compiler([part], [*self.kernels, *new], asked)
             if isinstance(reply, Compiled):
                 return reply.kernels
         return ()
 
     def _ask_compiler(
-        self, programs: "Sequence[Program]", kernels: Sequence[dict[str, Value]], asked: Request, processes: int
+        self, programs: "Sequence[Program]", kernels: Sequence[dict[str, Value]], asked: requests.Compile
     ) -> Reply | None:
         """Return what the worker that compiles says, or said of the same launches; raises WorkerDied."""
         from assignment.judge import compiled, excerpt  # loads PyTorch
@@ -169,19 +168,20 @@ class RecorderAndPlayer:
         compiler = self.compiler
         try:
             with self._spent():
-                needed, parts = excerpt.of(programs, kernels, self._stage.sources)
-                request: Request = {"kind": "compile", **asked, **needed}
-                key = cache.key([request, [bytes(part.numpy()).decode() for part in parts]])
+                needed, sources, parts = excerpt.of(programs, kernels, self._stage.sources)
+                request = replace(asked, kernels=needed, sources=sources)
+                what = requests.written(replace(request, processes=1))
+                key = cache.key([what, [bytes(part.numpy()).decode() for part in parts]])
         except RecursionError:  # which nothing that the recorder's own code has written raises
             return None
 
         def answer() -> Reply | None:
-            came, results = compiler().ask({**request, "processes": processes}, parts)
+            came, results = compiler().ask(request, parts)
             return replies.read(came, len(results))
 
         return compiled.remembered(key, answer)
 
-    def _play(self, request: Request, tensors: list["Tensor"], said: Recorded | None, data: "Tensor | None") -> Answer:
+    def _play(self, request: Playable, tensors: list["Tensor"], said: Recorded | None, data: "Tensor | None") -> Answer:
         """Have the program played, whatever the recorder said: what comes before an exception counts too."""
         self.last, self.has_asserted = None, False
         if data is None or said is None:
@@ -190,7 +190,7 @@ class RecorderAndPlayer:
         if isinstance(checked, str):
             self._forget()
             return said.ended or Failed(text.clean(checked)), []
-        if request["kind"] == "sweep" and not checked.only_frees():
+        if isinstance(request, Sweep) and not checked.only_frees():
             self._forget()
             return None, []
         self.kernels += checked.kernels
@@ -206,7 +206,7 @@ class RecorderAndPlayer:
         return reply, results
 
     def _play_unless_done(
-        self, request: Request, tensors: list["Tensor"], said: Recorded | None, data: "Tensor | None", done: "Program"
+        self, request: Call, tensors: list["Tensor"], said: Recorded | None, data: "Tensor | None", done: "Program"
     ) -> Answer | None:
         """Have a program played; None if it does what another has done, and all memory that it used is gone."""
         checked = self._read(data) if said and not said.ended and data is not None else ""
@@ -235,7 +235,7 @@ class RecorderAndPlayer:
         self._play(SWEEP, [], said, told.encoded())
         return True
 
-    def launched(self, request: Request) -> "tuple[Raised | Failed | SaysBroken | None, list[Launch]]":
+    def launched(self, request: Call) -> "tuple[Raised | Failed | SaysBroken | None, list[Launch]]":
         """Record a call that is not played; returns what it ended with instead of returning, and its launches.
 
         `settle` must follow, before anything is played.
@@ -274,7 +274,7 @@ class RecorderAndPlayer:
             self._stage.spend(time.process_time() - began)
 
     def _on_gpu(
-        self, request: Request, tensors: list["Tensor"], simulated: Reply | None, results: list["Tensor"]
+        self, request: Playable, tensors: list["Tensor"], simulated: Reply | None, results: list["Tensor"]
     ) -> Answer:
         """Have the program played on the GPU too; what the simulator has found is the verdict."""
         if not isinstance(simulated, Ok):
@@ -292,22 +292,23 @@ class RecorderAndPlayer:
                 return reply, found
             note = "judged in the simulator: the GPU has no room for this call"
             return replace(simulated, notes=(note, *simulated.notes)[: replies.MAX_SAID]), results
-        if request["kind"] not in ON_GPU:
+        if not isinstance(request, ON_GPU):
             return simulated, results
         return replace(simulated, groups=reply.groups, bare=reply.bare), found
 
-    def compile(self, request: Request, tensors: list["Tensor"], right: Judgement) -> Reply | None:
-        """Compile the kernels of a call for the targets of the request; host code sees each that it asks about.
+    def compile(
+        self, request: Call, tensors: list["Tensor"], right: Judgement, targets: list[str], processes: int = 1
+    ) -> Reply | None:
+        """Compile the kernels of a call for the targets; host code sees each that it asks about.
 
         `right` raises something if the results of a program are not as they must be.
         """
         from assignment.judge import configurations  # loads PyTorch
 
-        names, programs, numbers = request["targets"], list["Program"](), dict[str, int]()
-        constants: dict[str, ConstantsSeen] = {}
-        for name in names:
-            said, data = self.record({**request, "target": name}, tensors)
-            asked: Request = {**request, "kind": "call", "notes_constants": True}
+        programs, numbers, constants = list["Program"](), dict[str, int](), dict[str, ConstantsSeen]()
+        asked = replace(request, notes_constants=True)
+        for name in targets:
+            said, data = self.record(replace(request, target=name), tensors)
             if programs:
                 answer = self._play_unless_done(asked, tensors, said, data, programs[-1])
             else:
@@ -326,10 +327,10 @@ class RecorderAndPlayer:
             numbers[name] = len(programs) - 1
             constants[str(numbers[name])] = {"seen": [*reply.constants], "of": [*reply.constants_of]}
             if not said.asked:
-                numbers = dict.fromkeys(names, 0)
+                numbers = dict.fromkeys(targets, 0)
                 break
-        told: Request = {"programs": numbers, "constants": constants}
-        return self._ask_compiler(programs, self.kernels, told, request["processes"])
+        to_compile = requests.Compile(programs=numbers, constants=constants, processes=processes)
+        return self._ask_compiler(programs, self.kernels, to_compile)
 
     def _are_connected(self) -> bool:
         return all(worker.is_connected for worker in self._workers)
@@ -390,11 +391,21 @@ def _has_large(tensors: list["Tensor"]) -> bool:
     return any(tensor.untyped_storage().nbytes() > LARGE for tensor in tensors)
 
 
-def _decoys(request: Request, tensors: list["Tensor"]) -> list["Tensor"]:
+def _recorded_as(request: Playable) -> Recordable:
+    """Return what the recorder is asked for: what is looked at is no business of its."""
+    match request:
+        case Costs() | requests.Largest():
+            return requests.as_a(Call, request)
+        case Kept():
+            return requests.as_a(requests.Forward, request)
+    return request
+
+
+def _decoys(request: Called, tensors: list["Tensor"]) -> list["Tensor"]:
     from assignment.judge import decoys  # loads PyTorch
 
-    function, options = request["function"], request["options"]
-    if request["kind"] != "again":
+    function, options = request.function, request.options
+    if not isinstance(request, Again):
         return decoys.like(function, tensors, options)
     middle = len(tensors) // 2
     return [decoy for half in (tensors[:middle], tensors[middle:]) for decoy in decoys.like(function, half, options)]

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from assignment.protocol.messages import Details
+from assignment.protocol.requests import Again, Costs, Direct, Gradients, Kept, Largest
 
 
 def is_program(tensors: list[Tensor]) -> bool:
@@ -11,20 +11,21 @@ def is_program(tensors: list[Tensor]) -> bool:
     return len(tensors) == 1 and tensors[0].dtype == torch.uint8
 
 
-def fits(kind: str, groups: list[list[Tensor]], n_tensors: int, request: Details) -> bool:
-    """Return whether the groups of results are those that this kind of request has."""
+def fits(request: Direct, groups: list[list[Tensor]], n_tensors: int) -> bool:
+    """Return whether the groups of results are those that the request has."""
     sizes = [len(group) for group in groups]
-    if kind == "gradients":
-        return sizes == [len(request["wrt"])] * request["times"]
-    if kind == "again":
-        inputs = n_tensors // 2
-        return len(sizes) == 4 and sizes[1] == sizes[3] == inputs and sizes[0] == sizes[2] > 0
-    if kind == "costs":
-        return len(sizes) == 2 and are_figures(groups[1], [(n_tensors,), (n_tensors,), (sizes[0],), ()])
-    if kind == "largest":
-        return len(sizes) == 2 and are_figures(groups[1], [()])
-    if kind == "kept":
-        return len(sizes) == 2 and are_figures(groups[0], [()]) and sizes[1] == n_tensors
+    match request:
+        case Gradients():
+            return sizes == [len(request.wrt)] * request.times
+        case Again():
+            inputs = n_tensors // 2
+            return len(sizes) == 4 and sizes[1] == sizes[3] == inputs and sizes[0] == sizes[2] > 0
+        case Costs():
+            return len(sizes) == 2 and are_figures(groups[1], [(n_tensors,), (n_tensors,), (sizes[0],), ()])
+        case Largest():
+            return len(sizes) == 2 and are_figures(groups[1], [()])
+        case Kept():
+            return len(sizes) == 2 and are_figures(groups[0], [()]) and sizes[1] == n_tensors
     return len(sizes) == 1
 
 

@@ -7,8 +7,9 @@ same program before.
 import gc
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, assert_never
 
 import torch
 import triton
@@ -16,8 +17,9 @@ import triton
 from assignment.calling import sticky, timed, whose
 from assignment.calling.requests import moved
 from assignment.protocol import program as programs
-from assignment.protocol.messages import Reply, Request
 from assignment.protocol.program import Launch, Program
+from assignment.protocol.replies import Broken, Failed, Loaded, Ok, Raised, Reply
+from assignment.protocol.requests import Called, Load, OnGpu, OnSlots, Prepare, Sweep, Tune, Warm
 from assignment.protocol.wire import WHOLE_STORAGE_UP_TO
 from assignment.pytorch_private import Argument, Keywords, OpOverload
 from assignment.simulator import calls
@@ -43,78 +45,69 @@ class GpuSession:
         self._player: GpuPlayer | None = None
         self._function: Any = None  # what is timed
 
-    def answer(self, header: Request, tensors: list[torch.Tensor]) -> Answer:
+    def answer(self, request: Load | OnGpu, tensors: list[torch.Tensor]) -> Answer:
         """Answer a request: the sources of a submission, or a program with the inputs of its call.
 
         A reply that "sticks" is this process's last; one that "fits" says whether the GPU had room
         for the call.
         """
-        if header["kind"] == "load":
-            self._player = GpuPlayer(header["sources"])
-            return {"status": "ok"}, []
+        if isinstance(request, Load):
+            self._player = GpuPlayer(request.sources)
+            return Loaded(), []
         assert self._player is not None
         try:
-            reply, results = self._done(self._player, header, tensors)
+            reply, results = self._done(self._player, request, tensors)
         except Exception as error:
             reply, results = failed(error), []
         if (error_ := sticky.error()) is not None:
-            return {**failed(InKernel(error_, "")), "sticks": True}, []
+            return replace(failed(InKernel(error_, "")), sticks=True), []
         is_large = any(tensor.untyped_storage().nbytes() > WHOLE_STORAGE_UP_TO for tensor in tensors)
-        if is_large or header["kind"] == "sweep" or not reply.get("fits", True):
+        if is_large or isinstance(request, Sweep) or (isinstance(reply, Failed) and not reply.fits):
             gc.collect()
             torch.cuda.empty_cache()  # other processes have calls of that size too
         return reply, results
 
-    def _done(self, player: "GpuPlayer", header: Request, tensors: list[torch.Tensor]) -> Answer:
-        if header["kind"] in timed.HANDLERS:
-            return timed.answer(self._function, header)
-        *inputs, data = tensors
-        program = programs.read(data)
-        if header["kind"] in ON_SLOTS:
-            return {"status": "ok", "groups": [], "bare": False, **ON_SLOTS[header["kind"]](self, player, program)}, []
-        groups = player.play(program, moved(inputs, DEVICE))
-        results = moved([tensor for group in groups for tensor in group], "cpu")
-        return {"status": "ok", "groups": [len(group) for group in groups], "bare": program.bare}, results
+    def _done(self, player: "GpuPlayer", request: OnGpu, tensors: list[torch.Tensor]) -> Answer:
+        match request:
+            case Warm() | Prepare() | Tune():
+                return self._play_on_slot(player, request, programs.read(tensors[-1])), []
+            case OnSlots():
+                return timed.answer(self._function, request)
+            case Called():
+                *inputs, data = tensors
+                program = programs.read(data)
+                groups = player.play(program, moved(inputs, DEVICE))
+                results = moved([tensor for group in groups for tensor in group], "cpu")
+                return Ok(tuple(map(len, groups)), program.bare), results
+            case _:
+                assert_never(request)
 
-    def _warm_up(self, player: "GpuPlayer", program: Program) -> Reply:
-        """Play a program on the first slot, so that its one-time allocations are made."""
-        torch.cuda.reset_peak_memory_stats()
-        player.play(program, timed.slots[0])
-        return {}
+    def _play_on_slot(self, player: "GpuPlayer", request: Warm | Prepare | Tune, program: Program) -> Ok:
+        """Play a program on the first slot, in which each launch with alternatives is timed where it is tuned.
 
-    def _prepare(self, player: "GpuPlayer", program: Program) -> Reply:
-        """Play a program on the first slot, and make it the one that is timed.
-
-        "peak" is this process's peak memory in bytes since the warm-up, lasting allocations
-        included.
+        "peak" is this process's peak memory in bytes since the warm-up, lasting allocations included.
         """
-        player.play(program, timed.slots[0])
-        self._function = Prepared(player, program)
-        return {"peak": torch.cuda.max_memory_allocated()}
-
-    def _tune(self, player: "GpuPlayer", program: Program) -> Reply:
-        """Play a program on the first slot; "tuned" times its launches with alternatives."""
+        if isinstance(request, Warm):
+            torch.cuda.reset_peak_memory_stats()
         turn = player.turn(program, timed.slots[0])
-        turn.tuned = []
+        turn.tuned = [] if isinstance(request, Tune) else None
         with torch.no_grad():
             turn.run()
-        return {"tuned": turn.tuned}
+        if isinstance(request, Prepare):
+            self._function = Prepared(player, program)
+        return Ok((), bare=False, peak=torch.cuda.max_memory_allocated(), tuned=tuple(turn.tuned or ()))
 
 
-# kinds of requests
-ON_SLOTS = {"warm up": GpuSession._warm_up, "prepare": GpuSession._prepare, "tune": GpuSession._tune}
-
-
-def failed(error: Exception) -> Reply:
+def failed(error: Exception) -> Failed | Raised | Broken:
     """Return the reply to a program that could not be played to its end."""
     cause: BaseException = error.error if isinstance(error, InKernel) else error
     if isinstance(cause, torch.OutOfMemoryError):
-        return {"status": "failed", "message": str(cause)[:MAX_NOTE], "fits": False}
+        return Failed(str(cause)[:MAX_NOTE], fits=False)
     if isinstance(error, InKernel) and not whose.is_ours(cause):
         return described(error)
     if isinstance(error, CannotFollow | Refused):
-        return {"status": "failed", "message": str(error)[:MAX_NOTE]}
-    return {"status": "broken", "message": whose.told(cause)}
+        return Failed(str(error)[:MAX_NOTE])
+    return Broken(whose.told(cause))
 
 
 class GpuPlayer:

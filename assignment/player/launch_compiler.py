@@ -4,10 +4,12 @@ import torch
 import triton
 
 from assignment.compiling import build, compiled_constants, launches
+from assignment.compiling.kernel import Compiled
 from assignment.compiling.targets import ASKS, TARGETS
 from assignment.protocol import program as programs
-from assignment.protocol.messages import Reply, Request
 from assignment.protocol.program import Launch, Program
+from assignment.protocol.replies import Loaded
+from assignment.protocol.requests import Compile, Load
 
 from . import arguments
 from .kernel_builder import Kernels, Refused
@@ -17,40 +19,39 @@ from .storages import CannotFollow, check_fits
 MAX_KERNELS = 300  # in a reply
 MAX_TOLD = 4
 SIMULATED = "h100"  # that the simulator stands for
-Answer = tuple[Reply, list[torch.Tensor]]
+Answer = tuple[Loaded | Compiled, list[torch.Tensor]]
 
 
-def answer(header: Request, tensors: list[torch.Tensor]) -> Answer:
-    """Reply with the kernels compiled by target; header["programs"] maps target to program."""
-    if header["kind"] == "load":
-        return {"status": "ok"}, []
-    kernels = Kernels(header["sources"], triton.jit)
+def answer(request: Load | Compile, tensors: list[torch.Tensor]) -> Answer:
+    """Answer a request: the sources of a submission, which are not needed, or programs to compile."""
+    if isinstance(request, Load):
+        return Loaded(), []
+    kernels = Kernels(request.sources, triton.jit)
     played = [programs.read(data) for data in tensors]
-    kernels.add(header["kernels"])
+    kernels.add(request.kernels)
     noted: dict[str, list[launches.CompiledLaunch]] = {}
     stopped = {}
-    for name, number in header["programs"].items():
+    for name, number in request.programs.items():
         with launches.recorded(TARGETS[name]) as noted[name]:
             try:
-                _launch_all(played[number], kernels, header["sources"])
+                _launch_all(played[number], kernels, request.sources)
             except (CannotFollow, Refused, launches.LaunchRefused) as error:
                 stopped[name] = f"{type(error).__name__}: {error}"
     together = [launch for of_target in noted.values() for launch in of_target]
-    built = build.kernels(together, is_brief=True, processes=header["processes"])[:MAX_KERNELS]
-    found, differing = [kernel.as_json() for kernel in built], _differing(header, noted)
-    return {"status": "compiled", "kernels": found, "stopped": stopped, "differing": differing}, []
+    built = build.kernels(together, is_brief=True, processes=request.processes)[:MAX_KERNELS]
+    return Compiled(tuple(built), stopped, _differing(request, noted)), []
 
 
-def _differing(header: Request, noted: dict[str, list[launches.CompiledLaunch]]) -> list[str]:
+def _differing(request: Compile, noted: dict[str, list[launches.CompiledLaunch]]) -> tuple[str, ...]:
     """Return where kernels had other constants as they were played than as they are compiled.
 
     A file that asks which GPU it is compiled for is compared for the one that the simulator stands for: it may be
     another program on others, of which staff are told.
     """
     found: dict[tuple[str, int], str] = {}
-    asking = {path for path, text in header["sources"].items() if ASKS in text}
+    asking = {path for path, text in request.sources.items() if ASKS in text}
     for name, of_target in noted.items():
-        played = header.get("constants", {}).get(str(header["programs"][name]), {"seen": [], "of": []})
+        played = request.constants.get(str(request.programs[name]), {"seen": [], "of": []})
         for launch in of_target:
             compiled = build.constants_of(launch)
             is_known = compiled and 0 <= launch.played < len(played["of"])
@@ -58,8 +59,8 @@ def _differing(header: Request, noted: dict[str, list[launches.CompiledLaunch]])
             for path, line, how in compiled_constants.differing(seen, compiled):
                 if name == SIMULATED or path not in asking:
                     found.setdefault((path, line), f"{how}, for {TARGETS[name].title}")
-    places = {(path, line): told(header["sources"], f"{path}:{line} in its kernel") for path, line in found}
-    return [f"{how}\n{places[at]}" for at, how in found.items()][:MAX_TOLD]
+    places = {(path, line): told(request.sources, f"{path}:{line} in its kernel") for path, line in found}
+    return tuple(f"{how}\n{places[at]}" for at, how in found.items())[:MAX_TOLD]
 
 
 def _launch_all(program: Program, kernels: Kernels, sources: dict[str, str]) -> None:

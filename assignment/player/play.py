@@ -9,7 +9,9 @@ import triton
 
 from assignment.calling import whose
 from assignment.protocol import program as programs
-from assignment.protocol.messages import Reply, Request, Value
+from assignment.protocol.messages import Value
+from assignment.protocol.replies import Raised
+from assignment.protocol.requests import Again, Backward, Called, Costs, Forward, Gradients, Kept, Largest
 from assignment.pytorch_private import Argument, Keywords, OpOverload
 from assignment.simulator import calls, undefined
 from assignment.simulator.costs import HostTraffic, tensors_in
@@ -39,7 +41,7 @@ class InKernel(Exception):
         self.error, self.line = error, line
 
 
-def described(raised: InKernel) -> Reply:
+def described(raised: InKernel) -> Raised:
     """Describe what a kernel raised, with its innermost line and that of the launch."""
     error = raised.error
     frames = traceback.extract_tb(error.__traceback__)
@@ -49,14 +51,9 @@ def described(raised: InKernel) -> Reply:
         text += f"\n  at {own[-1].filename}:{own[-1].lineno} in {own[-1].name}: {(own[-1].line or '').strip()}"
     else:
         text += f"\n{raised.line}"
-    return {
-        "status": "raised",
-        "types": [cls.__name__ for cls in type(error).__mro__],
-        "message": text[:MAX_NOTE],
-        "text": str(error)[:MAX_NOTE],
-        "by_submission": bool(own) and own[-1] is frames[-1],
-        "in_kernel": True,
-    }
+    types = tuple(cls.__name__ for cls in type(error).__mro__)
+    by_submission = bool(own) and own[-1] is frames[-1]
+    return Raised(types, text[:MAX_NOTE], str(error)[:MAX_NOTE], by_submission, in_kernel=True)
 
 
 class Played:
@@ -81,22 +78,22 @@ class Player:
         self._inputs: Sequence[torch.Tensor] = ()  # of the last call
 
     def play(
-        self, program: programs.Program, header: Request, tensors: Sequence[torch.Tensor]
+        self, program: programs.Program, request: Called, tensors: Sequence[torch.Tensor]
     ) -> tuple[Played, calls.Call]:
         """Play a call on these tensors. Raises MemoryFault, InKernel, CannotFollow, Refused."""
         if (most := max((math.prod(view.sizes) for view in program.views), default=0)) > MAX_ELEMENTS:
             raise CannotFollow(f"a tensor of {most:,} elements: expected at most {MAX_ELEMENTS:,}; look at expand")
-        is_backward = header["kind"] in ("gradients", "kept", "forward", "backward")
-        inputs = self._inputs = self._inputs if header["kind"] == "backward" else tensors
-        is_costs = header["kind"] == "costs"
-        notes = header.get("notes_constants", False)
-        call = calls.Call(inputs, header.get("order", 0), is_costs, notes_constants=notes, follower=self.work)
+        is_backward, is_costs = isinstance(request, Gradients | Kept | Forward), isinstance(request, Costs)
+        goes_on = isinstance(request, Backward)  # of the call before
+        inputs = self._inputs = self._inputs if goes_on else tensors
+        notes = request.notes_constants
+        call = calls.Call(inputs, request.order, is_costs, notes_constants=notes, follower=self.work)
         with call as seen, torch.no_grad():
-            if header["kind"] == "backward":  # of the call before
+            if goes_on:
                 self.work.go_on()
             else:
-                self.work.begin(header["about"], is_backward, tensors, is_costs)
-            turn = Turn(self, program, tensors, seen, header["kind"])
+                self.work.begin(request.about, is_backward, tensors, is_costs)
+            turn = Turn(self, program, tensors, seen, request)
             turn.run()
             turn.played.groups = [[turn.view(number) for number in group] for group in program.results]
             return turn.played, seen
@@ -111,11 +108,13 @@ class Turn:
         program: programs.Program,
         tensors: Sequence[torch.Tensor],
         seen: calls.Call,
-        kind: str = "",  # of request
+        request: Called | None = None,
     ) -> None:
         self._player, self._program, self._tensors, self._seen = player, program, tensors, seen
-        self._counts_traffic = kind in ("costs", "largest")  # of PyTorch's operations
-        self._rewritten = len(tensors) // 2 if kind == "again" else 0  # inputs, in whose place others are put
+        self._counts_traffic = isinstance(request, Costs | Largest)  # of PyTorch's operations
+        self._rewritten = (
+            len(tensors) // 2 if isinstance(request, Again) else 0
+        )  # inputs, in whose place others are put
         self._lines = [told(player.sources, text) for text in program.lines]
         self._views: dict[int, torch.Tensor] = {}
         self.played = Played()
@@ -141,7 +140,7 @@ class Turn:
                 self._make_constant(step)
             case programs.Foreign():
                 self._make_foreign(step)
-            case programs.Again():
+            case programs.Repeat():
                 self._seen.begin_again()
             case programs.WarmUp():
                 pass  # a question of host code: nothing is played

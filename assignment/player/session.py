@@ -1,15 +1,17 @@
 """A player's conversation with the judge: sources first, then programs with their inputs."""
 
 from collections.abc import Iterable
+from typing import assert_never
 
 import torch
 
 from assignment.calling import whose
 from assignment.calling.probes import InputsBefore
 from assignment.protocol import program as programs
-from assignment.protocol import wire
-from assignment.protocol.messages import Reply, Request
+from assignment.protocol import requests, wire
 from assignment.protocol.program import Program
+from assignment.protocol.replies import NOT_PLAYED, Broken, Failed, Fault, Loaded, Ok, Reply
+from assignment.protocol.requests import Again, Call, Costs, Gradients, Kept, Largest, Load, Playable, Sweep
 from assignment.simulator import constants
 from assignment.simulator.costs import COSTS, summary
 from assignment.simulator.faults import MemoryFault
@@ -21,7 +23,7 @@ from .storages import CannotFollow
 
 MAX_NOTES = 4  # warnings in a reply
 TOO_MANY = "too many constants to be compared with those that are compiled: staff will look at it"
-GROUPS = {"again": slice(0, None, 2), "gradients": slice(None)}  # of results; otherwise the first
+RESULTS: dict[type, slice] = {Again: slice(0, None, 2), Gradients: slice(None)}  # among groups; otherwise the first
 Answer = tuple[Reply, list[torch.Tensor]]
 
 
@@ -32,63 +34,66 @@ class PlayerSession:
         self._player: Player | None = None
         self._returned: set[int] = set()  # storages of results that were returned, and live
 
-    def answer(self, header: Request, tensors: list[torch.Tensor]) -> Answer:
+    def answer(self, request: Load | Playable, tensors: list[torch.Tensor]) -> Answer:
         """Answer a request: the sources of a submission, or a program and its inputs."""
-        if header["kind"] == "load":
+        if isinstance(request, Load):
             import triton
 
-            self._player = Player(header["sources"], triton.jit)
-            return {"status": "ok"}, []
+            self._player = Player(request.sources, triton.jit)
+            return Loaded(), []
         assert self._player is not None
         *inputs, data = tensors
-        return self._play(self._player, programs.read(data), header, inputs)
+        return self._play(self._player, programs.read(data), request, inputs)
 
-    def _play(self, player: Player, program: Program, header: Request, inputs: list[torch.Tensor]) -> Answer:
+    def _play(self, player: Player, program: Program, request: Playable, inputs: list[torch.Tensor]) -> Answer:
         before = InputsBefore(inputs)
         try:
-            played, seen = player.play(program, header, inputs)
+            played, seen = player.play(program, request, inputs)
         except (MemoryFault, CannotFollow, Refused, InKernel) as error:
             if said := "\n".join(player.work.unplayed):  # what that left may have brought it here
-                return {"status": "failed", "kind": "not played", "message": said[:MAX_NOTE]}, []
+                return Failed(said[:MAX_NOTE], NOT_PLAYED), []
             return _ended(error), []
         if not played.groups:  # the call has raised, of which the recorder tells
-            return {"status": "ok", "groups": [], "bare": False}, []
-        if header["kind"] != "again" and (why := self._misuse(player, program, before, played)):
-            return {"status": "failed", "message": why}, []
+            return Ok((), bare=False), []
+        if not isinstance(request, Again) and (why := self._misuse(player, program, before, played)):
+            return Failed(why), []
         groups, figures = played.groups, []
-        about = header["about"]
-        judged = groups[GROUPS.get(header["kind"], slice(0, 1))]
+        about, judged = request.about, groups[RESULTS.get(type(request), slice(1))]
         for group in judged:
             player.work.returned(group)
-        if header["kind"] == "costs":
-            found = summary(seen, played.host, inputs, groups[0], player.work.input_labels)
-            figures = [torch.tensor(found[name], dtype=torch.int64) for name in COSTS]
-        elif header["kind"] == "largest":
-            figures = [torch.tensor(largest(played))]
-        elif header["kind"] == "kept":
-            groups = [[torch.tensor(kept(player, program, played))]]
+        match request:
+            case Costs():
+                found = summary(seen, played.host, inputs, groups[0], player.work.input_labels)
+                figures = [torch.tensor(found[name], dtype=torch.int64) for name in COSTS]
+            case Largest():
+                figures = [torch.tensor(largest(played))]
+            case Kept():
+                groups = [[torch.tensor(kept(player, program, played))]]
+            case Sweep() | Call() | Again() | Gradients() | requests.Forward() | requests.Backward():
+                pass
+            case _:
+                assert_never(request)
         if (size := sum(t.numel() * t.itemsize for group in groups for t in group)) > wire.MAX_REPLY_PAYLOAD:
-            return {"status": "failed", "message": f"results of {size:,} bytes, expected those of the handout"}, []
-        if header["kind"] == "call":
+            return Failed(f"results of {size:,} bytes, expected those of the handout"), []
+        if isinstance(request, Call):
             # each in memory of its own
             groups = [[result.clone() for result in group] for group in groups]
         groups = [*groups, figures] if figures else groups
-        reply: Reply = {
-            "status": "ok",
-            "groups": [len(group) for group in groups],
-            "bare": program.bare,
-            "unstored": told(never_stored(about["results"], judged, seen.empty_grids, inputs, about["rows_at"])),
-            "notes": told(seen.warnings),
-            "nans": told(seen.nans.values()),
-            "evidence": told(player.work.evidence),
-            "doubts": told(player.work.doubts),
-            "reads": told(dict.fromkeys(played.reads)),
-            "unplayed": told(player.work.unplayed),
-        }
-        if header.get("notes_constants"):
-            reply["constants"], reply["constants_of"] = constants.packed(seen.constants)
-            if seen.constants and not reply["constants"]:
-                reply["doubts"] = told([*reply["doubts"], TOO_MANY])
+        seen_of, numbers = constants.packed(seen.constants) if request.notes_constants else ([], [])
+        are_lost = request.notes_constants and seen.constants and not seen_of
+        reply = Ok(
+            groups=tuple(map(len, groups)),
+            bare=program.bare,
+            unstored=told(never_stored(about["results"], judged, seen.empty_grids, inputs, about["rows_at"])),
+            notes=told(seen.warnings),
+            evidence=told(player.work.evidence),
+            doubts=told([*player.work.doubts, TOO_MANY] if are_lost else player.work.doubts),
+            nans=told(seen.nans.values()),
+            reads=told(dict.fromkeys(played.reads)),
+            unplayed=told(player.work.unplayed),
+            constants=tuple(seen_of),
+            constants_of=tuple(numbers),
+        )
         return reply, [tensor for group in groups for tensor in group]
 
     def _misuse(self, player: Player, program: Program, before: InputsBefore, played: Played) -> str:
@@ -110,12 +115,12 @@ def _ended(error: MemoryFault | CannotFollow | Refused | InKernel) -> Reply:
     """Return the reply about a call that has not come to its end."""
     match error:
         case MemoryFault():
-            return {"status": "fault", "kind": error.kind, "message": str(error)[:MAX_NOTE]}
+            return Fault(str(error)[:MAX_NOTE], error.kind)
         case InKernel(__cause__=BaseException() as cause) if whose.is_ours(cause):
-            return {"status": "broken", "message": whose.told(cause)}
+            return Broken(whose.told(cause))
         case InKernel():
             return described(error)
-    return {"status": "failed", "message": str(error)[:MAX_NOTE]}
+    return Failed(str(error)[:MAX_NOTE])
 
 
 def largest(played: Played) -> int:
@@ -134,6 +139,6 @@ def kept(player: Player, program: Program, played: Played) -> int:
     return max(0, sum(played.used[number] for number in {*living, *program.result_storages()}) - size_of)
 
 
-def told(texts: Iterable[str]) -> list[str]:
+def told(texts: Iterable[str]) -> tuple[str, ...]:
     """Return the first messages, cut to a length that a reply may have."""
-    return [text[:MAX_NOTE] for text in list(texts)[:MAX_NOTES]]
+    return tuple(text[:MAX_NOTE] for text in list(texts)[:MAX_NOTES])

@@ -51,7 +51,7 @@ def case_of(item: pytest.Item, call: pytest.CallInfo, report: pytest.TestReport)
         share=getattr(error, "share", None),  # of a TooSlow, the one exception that has it
         cheated=tuple(door.evidence if door else ()),
         hints=None if hints is None else tuple(hints),
-        size=sum(tensor.numel() for tensor in run.asked.get("tensors", ())) if run else 0,
+        size=sum(tensor.numel() for tensor in run.tensors) if run else 0,
         map=drawn,
         moved=tuple(run.moved) if run else (),
         compiled=tuple(run.kernels) if run else (),
@@ -73,7 +73,7 @@ def causes(item: pytest.Item, wrong: compare.Mismatch | None, run: Run | None) -
     search = item.config.stash.setdefault(SEARCH, diagnosis.Search())
     check = check_name(item)
     function, is_first = checks.place(check)
-    return search.causes(check, function, is_first, run.asked, wrong.got, wrong.expected)
+    return search.causes(check, function, is_first, run.asked, run.tensors, wrong.got, wrong.expected)
 
 
 def map_of(wrong: compare.Mismatch | None) -> Tiles | None:

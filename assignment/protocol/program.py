@@ -213,11 +213,11 @@ class Free(NamedTuple):
     storages: Annotated[list[int], _is_list_of(lambda _, value: is_natural(value))]
 
 
-class Again(NamedTuple):
+class Repeat(NamedTuple):
     """The point at which the judge's handler calls the function a second time."""
 
 
-Step = Operation | Launch | WarmUp | Constant | Foreign | Read | Inputs | Free | Again
+Step = Operation | Launch | WarmUp | Constant | Foreign | Read | Inputs | Free | Repeat
 KINDS: dict[str, type] = {
     "op": Operation,
     "launch": Launch,
@@ -227,7 +227,7 @@ KINDS: dict[str, type] = {
     "read": Read,
     "inputs": Inputs,
     "free": Free,
-    "again": Again,
+    "again": Repeat,
 }
 _NAMES = {kind: name for name, kind in KINDS.items()}
 

@@ -21,12 +21,12 @@ import socket
 import struct
 import time
 from collections.abc import Iterator
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
-from assignment.protocol.messages import Header, Reply, Request, StorageEntry, TensorEntry
+from assignment.protocol.messages import Header, StorageEntry, TensorEntry, Value
 
 MAGIC = b"K336"
 PREFIX = struct.Struct("<4sIQ")
@@ -65,7 +65,7 @@ class DeadlineExceeded(Exception):
     """The other side did not answer in time."""
 
 
-def ask(connection: socket.socket, request: Request, tensors: list[Tensor], deadline: float) -> str:
+def ask(connection: socket.socket, request: Header, tensors: list[Tensor], deadline: float) -> str:
     """Send a request and return its id, which is secret until then; raises as receive() does.
 
     Nothing may wait on the connection before: what was sent early is not an answer.
@@ -95,9 +95,7 @@ def expect_silence(connection: socket.socket) -> None:
         raise ProtocolError("an answer without a request")
 
 
-def send(
-    connection: socket.socket, header: Request | Reply, tensors: list[Tensor], deadline: float | None = None
-) -> None:
+def send(connection: socket.socket, header: Header, tensors: list[Tensor], deadline: float | None = None) -> None:
     """Write one frame, until `deadline` on time.monotonic(); raises as receive() does."""
     specs, storages, payload = encode(tensors)
     text = json.dumps({**header, "tensors": specs, "storages": storages}).encode()
@@ -135,12 +133,6 @@ def receive(
         raise
     except Exception as error:  # of three parsers at once; its text is the sender's, its type is not
         raise ProtocolError(f"a malformed frame ({type(error).__name__})") from error
-
-
-def next_request(connection: socket.socket, largest_storage: int, guard: int) -> tuple[Request, list[Tensor]]:
-    """Read a request of the judge's, which a worker believes; raises as receive() does."""
-    header, tensors = receive(connection, largest_storage=largest_storage, guard=guard)
-    return cast(Request, header), tensors
 
 
 def _read(connection: socket.socket, size: int, deadline: float | None) -> bytearray:
@@ -188,7 +180,7 @@ def parse(text: bytearray) -> dict[str, Any]:
     return header
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object(pairs: list[tuple[str, Value]]) -> Header:
     if len(found := dict(pairs)) < len(pairs):
         raise ProtocolError("a key twice")
     return found

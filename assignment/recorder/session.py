@@ -3,14 +3,18 @@
 import contextlib
 import gc
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import assert_never
 
 import torch
 
 from assignment.calling import requests
 from assignment.compiling.targets import TARGETS
 from assignment.host.submitted import ImportedSubmission, reply_to
-from assignment.protocol.messages import Reply, Request, Value
+from assignment.protocol.messages import Value
+from assignment.protocol.replies import Broken, Failed, Loaded, Ok, Raised, Reply
+from assignment.protocol.requests import Again, Backward, Call, Forward, Gradients, Load, Recordable, Sweep
 from assignment.protocol.wire import DTYPES
 from assignment.simulator.properties import Properties
 from assignment.simulator.triton_private import GPUTarget
@@ -44,43 +48,43 @@ class RecorderSession:
         self._faults = self._tape.faults
         self._told = 0  # descriptions of kernels that the judge has
 
-    def answer(self, header: Request, tensors: list[torch.Tensor]) -> Answer:
+    def answer(self, request: Load | Recordable, tensors: list[torch.Tensor]) -> Answer:
         """Answer a request of the judge: to import the submission, or to call a function of it."""
-        if header["kind"] == "load":
-            return self._load(header)
-        is_call = header["kind"] != "sweep"
-        if is_call and self._answer_as(header.get("target", TARGET), header.get("multiprocessors", 0)):
+        if isinstance(request, Load):
+            return self._load(request)
+        is_call = not isinstance(request, Sweep)
+        if is_call and self._answer_as(request.target or TARGET, request.multiprocessors):
             self._import()
         self._called = None
-        self._launcher.figures = header.get("figures", {})
-        self._launcher.choose(header.get("configurations", 0), header.get("drawn"))
-        tensors = tensors or [stand_in(*made) for made in header.get("made", ())]
+        self._launcher.figures = request.figures
+        self._launcher.choose(request.configurations, request.drawn)
+        tensors = tensors or [stand_in(*made) for made in request.made]
         groups: list[list[torch.Tensor]] = []
-        reply: Reply = {"status": "ok"}
+        reply: Reply = Ok((), bare=False)
         bare = False
         try:
             with self._recorded():
-                groups, bare = self._call(header, tensors)
+                groups, bare = self._call(request, tensors)
         except BaseException as error:
             self._faults.note(error)
-            reply = {**reply_to(error, self._folder), "in_kernel": False, "is_stub": stubs.is_stub(self._called)}
+            reply = reply_to(error, self._folder)
+            if isinstance(reply, Raised):
+                reply = replace(reply, in_kernel=False, is_stub=stubs.is_stub(self._called))
             with contextlib.suppress(Exception):  # of a class that lets nothing be set
                 error.__traceback__ = None
         if said := self._faults.take():
-            reply = {"status": "broken", "message": said}
+            reply = Broken(said)
         elif not all(has_storage(tensor) and lies_in_memory(tensor) for group in groups for tensor in group):
-            message = "returned a tensor without memory of its own, expected a strided one"
-            reply, groups = {"status": "failed", "message": message}, []
+            reply, groups = Failed("returned a tensor without memory of its own, expected a strided one"), []
         program = self._tape.take(self._new_kernels(), groups, bare)
-        reply["asked"] = bool(self._launcher.asked)
-        return reply, [program.encoded()]
+        return replace(reply, asked=bool(self._launcher.asked)), [program.encoded()]
 
-    def _load(self, header: Request) -> Answer:
+    def _load(self, request: Load) -> Answer:
         self._launcher.install()
-        self._submission.isolated = header["isolated"]
+        self._submission.isolated = request.isolated
         self._answer_as(TARGET, 0)
         self._import()
-        return {"status": "ok", "import_error": self._submission.import_error}, []
+        return Loaded(self._submission.import_error), []
 
     def _import(self) -> None:
         self._launcher.asked.clear()
@@ -122,17 +126,40 @@ class RecorderSession:
         with bodies.everywhere(self._tape.modes):
             yield
 
-    def _call(self, header: Request, tensors: list[torch.Tensor]) -> tuple[list[list[torch.Tensor]], bool]:
-        if header["kind"] == "sweep":  # tells of memory that is gone
+    def _call(self, request: Recordable, tensors: list[torch.Tensor]) -> tuple[list[list[torch.Tensor]], bool]:
+        if isinstance(request, Sweep):  # tells of memory that is gone
             return [], False
-        function = self._called = self._submission.function(header["function"], header["about"]["file"])
-        self._tape.is_strict = header["about"]["in_triton"]
+        function = self._called = self._submission.function(request.function, request.about["file"])
+        self._tape.is_strict = request.about["in_triton"]
         self._tape.inputs(tensors, is_on_gpu=True)
-        return HANDLERS[header["kind"]](function, header, tensors, self)
+        match request:
+            case Call():
+                return requests.call(function, request, tensors)
+            case Again():
+                return requests.again(function, request, tensors, self._tape.begin_again)
+            case Gradients():
+                return requests.gradients(function, request, tensors)
+            case Forward():
+                return [[self._forward(function, request, tensors)]], True
+            case Backward():
+                return [self._backward()], False
+            case _:
+                assert_never(request)
 
-    def begin_again(self) -> None:
-        """Record that the judge's handler calls the function a second time."""
-        self._tape.begin_again()
+    def _forward(self, function: Callable, request: Forward, tensors: list[torch.Tensor]) -> torch.Tensor:
+        """Make a differentiable call, and keep its graph for the next request."""
+        inputs = [tensor.requires_grad_() for tensor in tensors]
+        output = requests.differentiable(function, request.options, inputs)
+        self.graph = output, inputs
+        gc.collect()  # what only a cycle holds is not kept
+        return output
+
+    def _backward(self) -> list[torch.Tensor]:
+        """Return the gradients of the sum of what was returned last."""
+        assert self.graph is not None
+        output, inputs = self.graph
+        self.graph = None
+        return list(torch.autograd.grad(output, inputs, torch.ones_like(output)))  # theirs
 
 
 def stand_in(dtype: str, shape: list[int]) -> torch.Tensor:
@@ -140,33 +167,3 @@ def stand_in(dtype: str, shape: list[int]) -> torch.Tensor:
     made = torch.empty(shape, dtype=DTYPES[dtype])
     fill(made)
     return made
-
-
-def forward(
-    function: Callable, header: Request, tensors: list[torch.Tensor], session: RecorderSession
-) -> tuple[list[list[torch.Tensor]], bool]:
-    """Make a differentiable call, and keep its graph for the next request."""
-    inputs = [tensor.requires_grad_() for tensor in tensors]
-    output = requests.differentiable(function, header, inputs)
-    session.graph = output, inputs
-    gc.collect()  # what only a cycle holds is not kept
-    return [[output]], True
-
-
-def backward(
-    function: Callable, header: Request, tensors: list[torch.Tensor], session: RecorderSession
-) -> tuple[list[list[torch.Tensor]], bool]:
-    """Return the gradients of the sum of what was returned last."""
-    assert session.graph is not None
-    output, inputs = session.graph
-    session.graph = None
-    return [list(torch.autograd.grad(output, inputs, torch.ones_like(output)))], False  # theirs
-
-
-HANDLERS: dict[str, Callable[..., tuple[list[list[torch.Tensor]], bool]]] = {
-    "call": requests.call,
-    "gradients": requests.gradients,
-    "again": requests.again,
-    "forward": forward,
-    "backward": backward,
-}

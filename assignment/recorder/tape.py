@@ -19,7 +19,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
 
 from assignment.protocol.messages import Value
-from assignment.protocol.program import Again, Constant, Foreign, Free, Inputs, Operation, Program, Read, Step, View
+from assignment.protocol.program import Constant, Foreign, Free, Inputs, Operation, Program, Read, Repeat, Step, View
 from assignment.pytorch_private import (
     OPDEFS,
     Argument,
@@ -128,7 +128,7 @@ class Tape(TorchDispatchMode):
 
     def begin_again(self) -> None:
         """Record that the judge's handler calls the function a second time."""
-        self.step(Again())
+        self.step(Repeat())
 
     def inputs(self, tensors: Sequence[torch.Tensor], is_on_gpu: bool) -> None:
         """Begin a call with these tensors."""

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 from assignment import text
 from assignment.confined.confinement import ON_GPU
 from assignment.confined.supervisor import HERE, children_of, descendants
-from assignment.protocol.messages import Header, Request
+from assignment.protocol.messages import Header
+from assignment.protocol.requests import Load, Request, written
 from assignment.sandbox import rungs, stopped
 from assignment.sandbox.nursery import Nursery
 from assignment.sandbox.slowness import slowness
@@ -215,7 +216,7 @@ class Worker:
         began = time.monotonic()
         try:
             until = began + WALL_TIMES * timeout_s
-            number = wire.ask(self._channel, request, tensors, until)
+            number = wire.ask(self._channel, written(request), tensors, until)
             self._await_reply(timeout_s)
             until = min(until, time.monotonic() + timeout_s)  # which has begun to come
             header, results = wire.answer_to(number, self._channel, until)
@@ -238,7 +239,7 @@ class Worker:
         # an error of the GPU's, with which every later call of this child would fail
         if header.pop("sticks", False):
             self.end_child()
-            if request["kind"] == "load":
+            if isinstance(request, Load):
                 raise WorkerDied("crashed", "the GPU was left unusable when it was imported")
         return header, results
 
@@ -314,10 +315,8 @@ class Worker:
         """
         self._fork_child()
         try:
-            load: Request = {"kind": "load", "isolated": self._isolated}
-            if self._device in WITHOUT_HOST_CODE:
-                load["sources"] = self._stage.sources
-            header, _ = self._exchange(load, [])
+            sources = self._stage.sources if self._device in WITHOUT_HOST_CODE else {}
+            header, _ = self._exchange(Load(isolated=self._isolated, sources=sources), [])
         except WorkerDied as error:
             if self._isolated:
                 raise

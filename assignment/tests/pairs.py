@@ -12,6 +12,7 @@ from torch import Tensor
 from assignment.judge import program_size
 from assignment.judge.pair import RecorderAndPlayer
 from assignment.judge.replies import Ok, Recorded
+from assignment.protocol import requests
 from assignment.protocol.program import Launch, Operation, Program, Step
 from assignment.sandbox.stage import Stage
 from assignment.submission import Submission
@@ -81,13 +82,7 @@ class Desk:
 
 
 def request(function: str, kind: str, more: dict[str, Any]) -> Any:
-    return {
-        "kind": kind,
-        **called(function),
-        "order": 0,
-        **more,
-        "options": more.get("options", {}),
-    }
+    return getattr(requests, kind.capitalize())(**{**called(function), "options": {}, **more})
 
 
 def names(recorded: Program) -> list[str]:

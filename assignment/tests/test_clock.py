@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import random
 import types
 from typing import Any
@@ -18,9 +19,12 @@ from assignment.operators.flash_attention.workload import workload as attention
 from assignment.operators.rmsnorm.workload import workload as rmsnorm
 from assignment.operators.weighted_sum.workload import workload as weighted_sum
 from assignment.operators.workloads import Spec, Workload
+from assignment.protocol.replies import written
+from assignment.protocol.requests import Prepare, Release, TakeTurns
 from assignment.tests.specification import oracle
 from assignment.timing import clock, contestants, gpu_buffer
 from tests import compare
+from tests.operators import called
 
 WORK = rmsnorm(48, 64, torch.float32)
 
@@ -47,9 +51,9 @@ class Player:
         self.function, self.call_s = function, call_s
         self.chance = random.Random(0)
 
-    def ask(self, kind, work, more=None):
-        reply, _ = timed.answer(self.called, {"kind": kind, "options": work.options, **(more or {})})
-        return replies.read(reply, 0)  # type: ignore[arg-type]
+    def ask(self, kind, work):
+        reply, _ = timed.answer(self.called, kind(**called(work.function), options=work.options))
+        return replies.read(written(reply), 0)
 
     def called(self, *inputs, **options):
         clock_s[0] += self.call_s + self.chance.uniform(-1e-7, 1e-7)
@@ -181,8 +185,8 @@ def test_results_have_the_form_that_is_expected(track, function, words):
 
 def test_a_single_slot_is_timed_too(track):
     timed.slots[:], timed._kept[:] = [[torch.zeros(1)]], []
-    reply, _ = timed.answer(Player(lambda x: x, 1e-4).called, {"kind": "run", "turns": [0], "options": {}})
-    assert reply["events_s"] == pytest.approx(1e-4, rel=0.01)
+    reply, _ = timed.answer(Player(lambda x: x, 1e-4).called, TakeTurns(**called(""), options={}, turns=[0]))
+    assert reply.events_s == pytest.approx(1e-4, rel=0.01)
 
 
 def test_work_that_is_done_ahead_is_timed(track):
@@ -203,7 +207,7 @@ def test_work_that_is_done_ahead_is_timed(track):
 def test_the_memory_is_let_go(track, monkeypatch):
     race(track, honest, rounds=2)
     monkeypatch.setattr(timed, "shared", types.SimpleNamespace(cache_clear=lambda: None))
-    timed.answer(honest, {"kind": "release"})
+    timed.answer(honest, Release(**called(""), options={}))
     assert not timed.slots
     assert not timed._outputs
     assert not timed._kept
@@ -275,7 +279,10 @@ def test_every_input_is_filled(part, monkeypatch):
         assert all(tensor.isfinite().all() for tensor in slot), work.function
 
 
-@pytest.mark.parametrize(("kind", "told"), [("run", {"events_s": 1e-4}), ("prepare", {"peak": 512})])
+TURNS = functools.partial(TakeTurns, turns=[])
+
+
+@pytest.mark.parametrize(("kind", "told"), [(TURNS, {"events_s": 1e-4}), (Prepare, {"peak": 512})], ids=["turns", ""])
 def test_what_is_measured_must_be_told(kind, told):
     ok = {"status": "ok", "groups": [], "bare": False}
     for more, is_whole in ((told, True), ({}, False)):
@@ -285,4 +292,4 @@ def test_what_is_measured_must_be_told(kind, told):
             if is_whole
             else pytest.raises(contestants.ContestantFailed, match="cannot be read")
         ):
-            contestants.ask(worker, "rmsnorm_forward", kind, rmsnorm(8, 8, torch.float32), {})
+            contestants.ask(worker, kind(**called("rmsnorm_forward"), options={}))

@@ -180,9 +180,9 @@ def test_a_call_is_recorded_once_unless_host_code_asks_about_the_gpu(monkeypatch
         monkeypatch.setattr(cache, "versions", lambda n=n: [str(n)])
         run, compiler = run_with(REPLY, said={**SAID, "asked": asked})
         run.compiled("f", torch.ones(3))
-        assert compiler.requests[0]["programs"] == dict.fromkeys(TARGETS, 0)
+        assert compiler.requests[0].programs == dict.fromkeys(TARGETS, 0)
         recorder = run._pool.recorder_and_player().recorder
-        assert [request["target"] for request in recorder.requests if "target" in request] == list(TARGETS)[:n]
+        assert [request.target for request in recorder.requests if request.target] == list(TARGETS)[:n]
 
 
 def test_a_call_that_stops_is_told():
@@ -216,7 +216,7 @@ def test_a_kernel_that_is_compiled_otherwise_than_it_was_played_is_told():
         (text,) = run.compiled("f", torch.ones(3))
         assert text.startswith("the kernel that was graded is not the kernel that is compiled: this `if` takes")
         assert compiler.asked == 1
-    assert compiler.requests[0]["constants"] == {"0": {"seen": [SEEN], "of": [0]}}
+    assert compiler.requests[0].constants == {"0": {"seen": [SEEN], "of": [0]}}
 
 
 @pytest.mark.parametrize("reply", [None, {"status": "compiled"}, {**REPLY, "kernels": [None]}, PLAYED])

@@ -12,6 +12,7 @@ import torch
 from assignment.diagnosis import Search, calls, candidates, causes, matching
 from assignment.diagnosis.search import MOST_IN_VAIN
 from assignment.operators.misconception import Call
+from assignment.tests.pairs import request
 from assignment.tests.specification import at_least_matrices, models, oracle, subjects
 from tests import operators
 from tests.flash_attention.inputs import Attention, after_forward, forward_inputs
@@ -22,8 +23,8 @@ EVERY = [(function, one) for function, models_ in candidates.MODELS.items() for 
 IN_THE_BANK = ("16-bits", "p-rounded", "inputs-rounded", "values-limited")  # seen on the checks' own inputs only
 PLAIN = [(function, one) for function, one in EVERY if not any(part in one.name for part in IN_THE_BANK)]
 ATTENTION = [(function, one) for function, one in EVERY if function.startswith("flash")]
-ASKED: dict[str, Any] = {"kind": "call", "function": "rmsnorm_forward", "tensors": [], "options": {}}
-WRONG_CALL: Any = (ASKED, [torch.ones(1)], {})
+ALONE = {"times": 1, "has_grad": False, "interleaved": False}
+WRONG_CALL: Any = (request("rmsnorm_forward", "call", {}), [], [torch.ones(1)], {})
 
 
 def only(monkeypatch, function, misconceptions):
@@ -33,8 +34,8 @@ def only(monkeypatch, function, misconceptions):
     )
 
 
-def asked_of(call) -> Any:
-    return {"kind": "call", "function": call.function, "tensors": call.tensors, "options": call.options}
+def asked_of(call) -> tuple[Any, Any]:
+    return request(call.function, "call", {"options": call.options}), call.tensors
 
 
 SHAPES = [
@@ -159,9 +160,12 @@ def test_silence_is_better_than_a_guess(function, seed):
 
 def test_a_result_of_another_call():
     first, second = ([normal(rng(seed), 64, 40), normal(rng(seed + 5), 40)] for seed in range(2))
-    asked: Any = {"kind": "again", "function": "weighted_sum_forward", "tensors": [*first, *second], "options": {}}
     got = [oracle.weighted_sum_forward(*first).float()]
-    assert causes(calls(asked), got, models.weighted_sum_forward(*second)) == [matching.OF_ANOTHER_CALL]
+    assert causes(
+        calls(request("weighted_sum_forward", "again", {}), [*first, *second]),
+        got,
+        models.weighted_sum_forward(*second),
+    ) == [matching.OF_ANOTHER_CALL]
 
 
 def test_a_tensor_read_in_the_wrong_place():
@@ -178,14 +182,8 @@ def test_a_tensor_read_in_the_wrong_place():
 
 def test_gradients_are_those_of_a_backward_pass():
     x, weight = row_inputs(rng(), (33, 40))
-    asked: Any = {
-        "kind": "gradients",
-        "function": "rmsnorm",
-        "tensors": [x, weight],
-        "options": {"eps": 0.1},
-        "wrt": [0],
-    }
-    (call,) = calls(asked | {"has_grad": False})
+    asked = request("rmsnorm", "gradients", {"options": {"eps": 0.1}, "wrt": [0], **ALONE})
+    (call,) = calls(asked, [x, weight])
     rstd = oracle.rmsnorm_forward(x, weight, 0.1)[1].float()
     backward = (torch.ones_like(x), x, weight, rstd)
     expected = {"grad_x": models.rmsnorm_backward(*backward)["grad_x"]}
@@ -233,7 +231,7 @@ def test_a_mean_over_no_rows():
     call = Call("weighted_sum_backward", [grad_y, x, weight])
     expected = models.weighted_sum_backward(grad_y, x, weight)
     got = [torch.ones(0, 40), torch.full((40,), torch.nan)]
-    found = Search().causes("contract", "weighted_sum_backward", False, asked_of(call), got, expected)
+    found = Search().causes("contract", "weighted_sum_backward", False, *asked_of(call), got, expected)
     assert found == [matching.OF_AN_EMPTY_BATCH]
     assert found[0].section == candidates.MODELS["weighted_sum_backward"].section
 
@@ -251,8 +249,8 @@ def test_a_sum_that_is_carried_over_from_the_call_before():
 def test_what_another_graph_has_saved(what):
     """All of it, what its forward pass has computed, or its options"""
     qkv = forward_inputs(rng(), SHAPES[0])
-    asked: Any = {"kind": "gradients", "function": "flash_attention", "tensors": qkv, "options": {"is_causal": True}}
-    (call,) = calls(asked | {"wrt": [0, 1, 2], "has_grad": False, "interleaved": True})
+    how = {"options": {"is_causal": True}, "wrt": [0, 1, 2], **ALONE}
+    (call,) = calls(request("flash_attention", "gradients", {**how, "interleaved": True}), qkv)
     grad, *saved = call.tensors
     others = [x / 2 for x in qkv]
     own = [
@@ -264,7 +262,7 @@ def test_what_another_graph_has_saved(what):
     wrong = candidates.right("attention_backward", replace(call, options=options), [grad, *tensors])
     expected = models.attention_backward(grad, *saved, is_causal=True)
     assert candidates.OF_ANOTHER_GRAPH in causes([call], [x.float() for x in wrong], expected)
-    (alone,) = calls(asked | {"wrt": [0, 1, 2], "has_grad": False, "interleaved": False})
+    (alone,) = calls(request("flash_attention", "gradients", how), qkv)
     assert candidates.OF_ANOTHER_GRAPH not in causes([alone], [x.float() for x in wrong], expected)
 
 

@@ -70,13 +70,13 @@ def test_a_warning_costs_nothing():
         run.draws = 5
         run.warn_unless(is_right, "rows change others", "rmsnorm", torch.ones(3))
         assert run.notes == ["rmsnorm: rows change others"] * n_notes
-        assert (run.draws, run.asked) == (5, {"tensors": ()})
+        assert (run.draws, run.asked) == (5, None)
 
     drawing = Scripted(RIGHT)
-    drawing.ask = lambda request, tensors: (_ for _ in ()).throw(AssertionError(request["drawn"]))
+    drawing.ask = lambda request, tensors: (_ for _ in ()).throw(AssertionError(request.drawn))
     run = run_on(drawing)
     run.draws = 5
-    with pytest.raises(KeyError, match="drawn"):
+    with pytest.raises(AssertionError, match="None"):
         run.warn_unless(wrong, "", "rmsnorm", torch.ones(3))
 
 

@@ -42,8 +42,8 @@ def asked(at, code=CODE, before=(), x=X, **files):
     at.take(code)
     for function in (*before, F):
         assert isinstance(at.ask(function, x)[0], Ok)
-    request, programs = excerpt.of([at.pair.last], at.pair.kernels, {**at.stage.sources, **files})
-    return request, [bytes(program.numpy()) for program in programs]
+    kernels, sources, programs = excerpt.of([at.pair.last], at.pair.kernels, {**at.stage.sources, **files})
+    return {"kernels": kernels, "sources": sources}, [bytes(program.numpy()) for program in programs]
 
 
 def test_it_does_not_depend_on_the_calls_before(at):
@@ -82,8 +82,8 @@ def test_kernels_that_do_not_exist_have_one_number(at):
     asked(at)
     (launch,) = at.pair.last.launches()
     named = launch._replace(kernel=9, options={"num_warps": [{"kernel": number} for number in range(-500, 100_000)]})
-    request, (program,) = excerpt.of([at.pair.last.part([named])], at.pair.kernels, at.stage.sources)
-    assert [kernel["name"] for kernel in request["kernels"]] == ["_times", "_mean"]
+    kernels, _, (program,) = excerpt.of([at.pair.last.part([named])], at.pair.kernels, at.stage.sources)
+    assert [kernel["name"] for kernel in kernels] == ["_times", "_mean"]
     (launch,) = programs.read(program).launches()
     assert launch.kernel == 2
     assert {*programs.kernels_in(launch.options["num_warps"])} == {0, 1, 2}

@@ -194,11 +194,11 @@ def test_a_run_is_compared_with_the_last_and_the_best(tmp_path):
 
 
 def test_a_check_that_was_not_there_before_is_no_news():
-    assert progress.compare(progress.Kept(2.0, {}), report_of("ok")) == []
+    assert progress.compare(progress.Earlier(2.0, {}), report_of("ok")) == []
 
 
 def test_many_checks_are_counted():
-    before = progress.Kept(0.0, dict.fromkeys(names(report_of()), False))
+    before = progress.Earlier(0.0, dict.fromkeys(names(report_of()), False))
     (line, *_) = progress.compare(before, report_of(*["ok"] * 8))
     assert line.endswith(", and 3 more")
 

@@ -9,6 +9,7 @@ from rich.console import Console
 from assignment.commands import collector
 from assignment.judge.pair import RecorderAndPlayer
 from assignment.judge.replies import Raised
+from assignment.protocol.requests import Call
 from assignment.sandbox import worker_client
 from assignment.sandbox.stage import Stage
 from assignment.scoring import checks
@@ -109,13 +110,13 @@ def test_what_it_was(init, said):
     staged = Stage(Submission({f"cs336_kernels/{name}": content for name, content in files.items()}))
     asked = RecorderAndPlayer(staged, RUNG)
     try:
-        reply, _ = asked.ask({"kind": "call", **called("weighted_sum"), "options": {}, "order": 1}, [])
+        reply, _ = asked.ask(Call(**called("weighted_sum"), options={}, order=1), [])
         assert isinstance(reply, Raised)
         assert "missing 2 required positional arguments" in reply.message  # the files are there
         assert said in asked.import_error
         assert bool(said) == bool(asked.import_error)
         asked.recorder.end_child()
-        asked.ask({"kind": "call", **called("weighted_sum"), "options": {}, "order": 1}, [])
+        asked.ask(Call(**called("weighted_sum"), options={}, order=1), [])
         assert said in asked.import_error  # a new child of the same submission
         asked.restart()
         assert not asked.import_error

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from assignment.judge.pair import RecorderAndPlayer
+from assignment.protocol.requests import Call
 from assignment.sandbox import nursery, worker_client
 from assignment.sandbox.stage import Stage
 from assignment.submission import Submission
@@ -44,13 +45,7 @@ def stage(monkeypatch):
 
 
 def recorded(pair):
-    request = {
-        "kind": "call",
-        **called("weighted_sum_forward"),
-        "options": {},
-        "order": 0,
-    }
-    said, program = pair.record(request, [X])
+    said, program = pair.record(Call(**called("weighted_sum_forward"), options={}), [X])
     return "ok" if program is not None and said and not said.ended else said
 
 
@@ -119,7 +114,7 @@ def test_a_supervisor_that_is_stopped_and_killed_in_a_call_crashes_it(stage):
         killing = threading.Timer(1.5, os.kill, (supervisor, signal.SIGKILL))
         killing.start()
         with pytest.raises(worker_client.WorkerDied, match="killed"):
-            pair.recorder.ask({"kind": "call", **called("weighted_sum"), "options": {}}, [X])
+            pair.recorder.ask(Call(**called("weighted_sum"), options={}), [X])
         killing.join()
         assert recorded(pair) == "ok"
     finally:

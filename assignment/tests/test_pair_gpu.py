@@ -19,7 +19,7 @@ class Gpu:
 
     def ask(self, request, tensors):
         self.asked += 1
-        self.kinds.append(request["kind"])
+        self.kinds.append(type(request).__name__)
         reply = self.replies.pop(0)
         return reply, [torch.zeros(3)] * sum(reply.get("groups", ()))
 
@@ -99,7 +99,7 @@ def test_a_large_call_leaves_no_memory_taken(at, gpu, monkeypatch):
     at.take(RIGHT)
     player = gpu(PLAYED, {"status": "ok", "groups": [], "bare": False})
     assert isinstance(at.ask(F, X)[0], Ok)
-    assert player.kinds == ["call", "sweep"]
+    assert player.kinds == ["Call", "Sweep"]
     assert not at.pair.last.only_frees()
 
 

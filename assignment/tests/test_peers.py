@@ -4,7 +4,6 @@ import importlib
 import os
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 import torch
@@ -12,6 +11,7 @@ import torch
 from assignment.judge.pair import RecorderAndPlayer
 from assignment.judge.replies import Ok
 from assignment.operators.workloads import COPYING
+from assignment.protocol.requests import Call
 from assignment.sandbox import rungs
 from assignment.sandbox.stage import Stage
 from assignment.tests.graded import RUNG
@@ -28,7 +28,7 @@ def call():
     pair = RecorderAndPlayer(stage, RUNG)
 
     def call(peer, function, *tensors, **options):
-        request: Any = {"kind": "call", **called(f"{peer}__{function}"), "options": options}
+        request = Call(**called(f"{peer}__{function}"), options=options)
         reply, results = pair.ask(request, list(tensors))
         assert reply is not None
         return reply.returned(results) if isinstance(reply, Ok) else reply

@@ -9,6 +9,7 @@ import torch
 from assignment.player import gpu_player
 from assignment.player.play import InKernel
 from assignment.protocol.program import Inputs, Operation, Program, View
+from assignment.protocol.replies import Failed, Raised
 from assignment.tests.forked import python
 
 X = torch.arange(6.0).view(2, 3)
@@ -71,10 +72,10 @@ def test_outputs_get_a_copy_of_what_is_made_without_them(player):
 
 def test_want_of_memory_is_told_from_other_failures():
     no_room = torch.OutOfMemoryError("CUDA out of memory")
-    assert gpu_player.failed(no_room)["fits"] is gpu_player.failed(InKernel(no_room, ""))["fits"] is False
-    assert gpu_player.failed(InKernel(ValueError("num_warps"), "  at a.py:1"))["status"] == "raised"
-    assert gpu_player.failed(gpu_player.CannotFollow("others"))["message"] == "others"
-    assert "KeyError" in gpu_player.failed(KeyError("x"))["message"]
+    assert gpu_player.failed(no_room) == gpu_player.failed(InKernel(no_room, "")) == Failed(str(no_room), fits=False)
+    assert isinstance(gpu_player.failed(InKernel(ValueError("num_warps"), "  at a.py:1")), Raised)
+    assert gpu_player.failed(gpu_player.CannotFollow("others")).message == "others"
+    assert "KeyError" in gpu_player.failed(KeyError("x")).message
 
 
 TIMED = """weighted_sum_forward weighted_sum_backward rmsnorm_forward rmsnorm_backward flash_forward_triton
@@ -89,5 +90,5 @@ def test_what_is_timed_computes_what_the_functions_compute():
     done = python(program, root / "assignment/reference", cwd=root, env={**os.environ, "PYTHONPATH": str(root)})
     assert done.returncode == 0, done.stderr
     right = [f"{function} True [] [] 7" for function in TIMED.split()]
-    tuned = "tuned True [16.0] ['hold', 'warm up', 'tune', 'tune', 'tune', 'prepare', 'run']"
+    tuned = "tuned True [16.0] ['Hold', 'Warm', 'Tune', 'Tune', 'Tune', 'Prepare', 'TakeTurns']"
     assert done.stdout.splitlines() == [*right, tuned, "[] []"]

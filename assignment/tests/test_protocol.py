@@ -11,8 +11,10 @@ import pytest
 import torch
 
 from assignment.judge.returned import same_bits
-from assignment.protocol import wire
+from assignment.protocol import requests, wire
+from assignment.protocol.requests import Call, Compile, Hold, Load
 from assignment.protocol.wire import PREFIX
+from tests.operators import called
 
 
 @pytest.fixture
@@ -138,3 +140,35 @@ def test_a_deadline(pair, sent):
 
 def test_the_prefix_is_sixteen_bytes():
     assert struct.calcsize(PREFIX.format) == 16
+
+
+CALL = Call(**called("weighted_sum"), options={"eps": 1e-5}, made=[("float32", [3, 4])])
+HELD = Hold(**called("weighted_sum"), options={}, memory=[7, "a"], slots=[[(0, "float32", [3])]], outputs=[])
+
+
+@pytest.mark.parametrize("request_", [CALL, HELD, Load(sources={"a.py": ""}), Compile(programs={"h100": 0})], ids=repr)
+def test_a_request_arrives(request_):
+    sent = json.loads(json.dumps({**requests.written(request_), "id": "x", "tensors": []}))
+    came = requests.read(sent, "compile" if isinstance(request_, Compile) else "gpu")
+    assert type(came) is type(request_)
+    assert json.dumps(requests.written(came)) == json.dumps(requests.written(request_))
+
+
+@pytest.mark.parametrize(
+    ("role", "changed"),
+    [
+        ("record", {"kind": "calls"}),
+        ("record", {"kind": ["call"]}),
+        ("record", {"kind": "kept"}),
+        ("compile", {}),
+        ("record", {"order": "1"}),
+        ("record", {"order": True}),
+        ("record", {"drawn": 1.5}),
+        ("record", {"about": None}),
+        ("record", {"function": ...}),
+    ],
+)
+def test_a_header_that_is_no_request_of_the_role_is_refused(role, changed):
+    header = {**requests.written(CALL), **changed}
+    with pytest.raises(requests.UnknownRequest):
+        requests.read({name: value for name, value in header.items() if value is not ...}, role)

@@ -11,6 +11,8 @@ from assignment.compiling.kernel import Kernel
 from assignment.judge import replies, returned
 from assignment.judge.replies import Compiled, Failed, Fault, Ok, Raised, Recorded
 from assignment.player import session
+from assignment.protocol.replies import written
+from assignment.tests.pairs import request
 
 OK: Any = {
     "status": "ok", "groups": [2, 1], "bare": False,
@@ -104,7 +106,7 @@ def test_a_reply_may_say_as_much_as_workers_do():
 def test_kernels_are_read():
     taken = replies.read({**COMPILED, "id": "00", "more": 1}, 0)
     assert taken == Compiled((KERNEL,), {"a100": "ValueError: no"})
-    assert replies.read(taken.as_json(), 0) == taken
+    assert replies.read(written(taken), 0) == taken
 
 
 def test_constants_are_read():
@@ -167,7 +169,7 @@ def test_a_program_is_bytes():
 
 
 ONE, COUNT, COUNTS = torch.ones(3), torch.tensor(7), torch.tensor([7, 0])
-REQUEST: Any = {"wrt": [0, 1], "times": 2}
+HOW = {"wrt": [0, 1], "times": 2, "has_grad": False, "interleaved": False}
 
 
 @pytest.mark.parametrize(
@@ -197,4 +199,5 @@ REQUEST: Any = {"wrt": [0, 1], "times": 2}
     ],
 )
 def test_groups_are_those_of_the_request(kind, groups, right):
-    assert returned.fits(kind, groups, 2, REQUEST) is right
+    asked = request("rmsnorm", kind, HOW if kind == "gradients" else {})
+    assert returned.fits(asked, groups, 2) is right

@@ -143,7 +143,7 @@ class Worker:
         self.asked = []
 
     def ask(self, request, tensors):
-        self.asked.append(request.get("multiprocessors"))
+        self.asked.append(request.multiprocessors)
         return read({"status": "ok", "groups": [1], "bare": True}, 1), [torch.ones(3)]
 
 
@@ -164,4 +164,4 @@ def test_multiprocessors_are_drawn_by_check_and_function(draws):
         assert len(set(seen.values())) > 3
         assert set(seen.values()) <= {*rounds.MULTIPROCESSORS}
     else:
-        assert set(seen.values()) == {None}
+        assert set(seen.values()) == {0}

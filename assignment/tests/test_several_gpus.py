@@ -20,7 +20,7 @@ class Compiler:
         self.programs = []
 
     def ask(self, asked, programs):
-        self.programs.append(asked["programs"])
+        self.programs.append(asked.programs)
         return {"status": "compiled", "kernels": [], "stopped": {}}, []
 
 
@@ -61,8 +61,8 @@ def test_a_call_that_is_alike_for_several_gpus_is_played_once(at, played, lines,
     at.ask("weighted_sum_backward", X)  # what is made at import is made in the first call's program
     judged, compiler = [], Compiler()
     at.pair.compiler = lambda: compiler
-    asked = {**request(F, "compile", {}), "targets": [*TARGETS], "processes": 1}
-    assert isinstance(at.pair.compile(asked, [X], lambda reply, results: judged.append(results[0])), Compiled)
+    asked = request(F, "call", {}), [X], lambda reply, results: judged.append(results[0]), [*TARGETS]
+    assert isinstance(at.pair.compile(*asked), Compiled)
     assert all(torch.equal(result, X) for result in judged)
     assert len(judged) == max(programs) + 1
     assert compiler.programs == [dict(zip(TARGETS, programs, strict=True))]

@@ -1,5 +1,6 @@
 """Errors of a GPU that stick cost their own call and no other; the GPU is a fake here."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,13 +8,15 @@ import torch
 
 from assignment.calling import sticky
 from assignment.host import direct
+from assignment.protocol.replies import Ok, Raised
+from assignment.protocol.requests import Call, Load
 from assignment.sandbox import rungs
 from assignment.tests.sandbox.boxes import open_box
 from tests.operators import called
 
 ILLEGAL = "CUDA error: an illegal memory access was encountered"
-OK = {"status": "ok", "groups": [1], "bare": True}
-RAISED = {"status": "raised", "types": ["ValueError"], "message": "ValueError: a size"}
+OK = Ok((1,), bare=True)
+RAISED = Raised(("ValueError",), "ValueError: a size", "a size", by_submission=True, in_kernel=False)
 
 FAKE_GPU = f"""
 from assignment.calling import sticky
@@ -62,20 +65,20 @@ def test_a_gpu_that_was_never_used_is_not_asked(monkeypatch):
 
 def settled(monkeypatch, reply):
     session = direct.DirectSession(Path("/nowhere"), "cuda")
-    monkeypatch.setattr(session, "_described", lambda *_: (reply, [torch.ones(1)]))
-    return session.answer({}, [])
+    monkeypatch.setattr(session, "let_raise", lambda *_: (reply, [torch.ones(1)]))
+    return session.answer(Load(), [])
 
 
 def test_a_call_keeps_its_own_error(monkeypatch):
     probe(monkeypatch, RuntimeError(ILLEGAL), RuntimeError(ILLEGAL))
-    assert settled(monkeypatch, RAISED) == ({**RAISED, "sticks": True}, [])
+    assert settled(monkeypatch, RAISED) == (replace(RAISED, sticks=True), [])
 
 
 def test_an_error_that_comes_late_is_that_of_its_call(monkeypatch):
     """The kernel at fault may still run when the results are there"""
     probe(monkeypatch, RuntimeError(ILLEGAL), RuntimeError(ILLEGAL))
     reply, results = settled(monkeypatch, OK)
-    assert (reply["status"], reply["message"], results) == ("raised", f"RuntimeError: {ILLEGAL}", [])
+    assert (type(reply), reply.message, results) == (Raised, f"RuntimeError: {ILLEGAL}", [])
 
 
 def test_without_one_the_reply_is_as_it_was(monkeypatch):
@@ -101,7 +104,7 @@ def load(box, body, init=""):
 
 def ask(box):
     reply, _ = box.worker.ask(
-        {"kind": "call", **called("weighted_sum_forward"), "options": {}},
+        Call(**called("weighted_sum_forward"), options={}),
         [torch.ones(3)],
     )
     return reply["status"], reply.get("message", "").splitlines()[:1]
@@ -110,7 +113,7 @@ def ask(box):
 def test_the_next_call_finds_a_new_process(box):
     """Every call but the one that broke the GPU is right"""
     load(box, "if x.sum() == 0:\n        break_gpu()\n    return 2 * x")
-    wrong = {"kind": "call", **called("weighted_sum_forward"), "options": {}}
+    wrong = Call(**called("weighted_sum_forward"), options={})
     for _ in range(2):
         assert ask(box) == ("ok", [])
         reply, results = box.worker.ask(wrong, [torch.zeros(3)])

@@ -334,11 +334,13 @@ def test_a_backward_pass_that_gets_the_forward_result_alone(copy, tmp_path):
     asked = """
 import torch
 from assignment.diagnosis import candidates
+from assignment.protocol.requests import Gradients
+from tests.operators import called
 x, grad = torch.randn(9), torch.randn(9)
-asked = {"kind": "gradients", "function": "grow", "options": {}, "tensors": [x, grad], "has_grad": True, "wrt": [0]}
-(call,) = candidates.calls(asked)
+how = {**called("grow"), "options": {}, "has_grad": True, "wrt": [0], "times": 1}
+(call,) = candidates.calls(Gradients(**how, interleaved=False), [x, grad])
 print(len(call.tensors), bool((call.tensors[1] - x.exp()).abs().max() < 1e-6))
-(other,) = candidates.calls({**asked, "interleaved": True})
+(other,) = candidates.calls(Gradients(**how, interleaved=True), [x, grad])
 found = [grad_x for (grad_x,) in candidates.of_another_graph("grow_backward", other)]
 print(all((grad_x - grad * (x / 2).exp()).abs().max() < 1e-6 for grad_x in found), len(found) > 0)
 print(next(candidates.possible("grow_backward", call)).explanation.says)

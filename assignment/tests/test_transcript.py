@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from assignment.judge import transcript
-from assignment.protocol.program import Again, Constant, Free, Inputs, Launch, Operation, Program, Read, View
+from assignment.protocol.program import Constant, Free, Inputs, Launch, Operation, Program, Read, Repeat, View
 
 PROGRAM = Program(
     views=[View(0, "float32", 16384, (2, 3), (3, 1)), View(1, "float32", 0, (2,), (1,))],
@@ -18,7 +18,7 @@ PROGRAM = Program(
         Read("tolist", 0),
         Constant(7, "", 0),
         Free([0]),
-        Again(),
+        Repeat(),
     ],
 )
 KERNELS = ["sum_kernel"]

@@ -12,17 +12,18 @@ import secrets
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from assignment.judge.replies import Ok
 from assignment.operators.workloads import Workload
+from assignment.protocol.requests import Give, Hold, TakeTurns, Timed
 from assignment.timing.gpu_buffer import BufferMemory, aligned
 from assignment.timing.roof import Roof
 
-# a request of a kind about a workload, with more in its header; the reply
-Ask = Callable[..., Ok]
+Kind = Callable[..., Timed]  # of request, for a function and its options
 LOOKED_AT = 6  # results, of a run
 # calls of a run; more make it longer, and a GPU at its power limit slows down whoever is faster
 MIN_SLOTS, USUAL_SLOTS, MAX_SLOTS = 4, 8, 256
@@ -39,7 +40,7 @@ class Contestant:
     """A process with a function to be timed."""
 
     name: str
-    ask: Ask
+    ask: Callable[[Kind, Workload], Ok]
     is_trusted: bool = False  # one of ours; the results of others must be right
 
 
@@ -144,8 +145,8 @@ class Track:
     def hold(self, contestant: Contestant) -> None:
         """Have the worker map the slots, which hold some values."""
         self.fill()
-        held = {"memory": self._memory.handle(), "slots": self._slot_places, "outputs": self._output_places}
-        contestant.ask("hold", self._workload, held)
+        memory, slots, outputs = self._memory.handle(), self._slot_places, self._output_places
+        contestant.ask(partial(Hold, memory=memory, slots=slots, outputs=outputs), self._workload)
 
     def fill(self) -> None:
         """Fill all slots with new values, from secret seeds."""
@@ -158,13 +159,13 @@ class Track:
         order = self._chance.sample(range(self.n_slots), self.n_slots)
         self.fill()
         self._memory.settle()
-        reply = contestant.ask("run", self._workload, {"turns": order})
+        reply = contestant.ask(partial(TakeTurns, turns=order), self._workload)
         record.calls.append(reply.events_s)
         self._memory.poison()
         if contestant.is_trusted:
             return
         positions = self._chance.sample(range(self.n_slots), min(self.n_slots, LOOKED_AT))
-        contestant.ask("give", self._workload, {"positions": positions})
+        contestant.ask(partial(Give, positions=positions), self._workload)
         given = [[result.clone() for result in results] for results in self._outputs[: len(positions)]]
         strict = self._chance.randrange(len(positions)) if self._chance.random() < STRICT else None
         record.margins.append(self.check(given, [order[position] for position in positions], strict))

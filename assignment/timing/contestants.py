@@ -11,12 +11,12 @@ from assignment.judge import program_size, replies
 from assignment.judge.returned import is_program
 from assignment.operators import parts
 from assignment.operators.workloads import COPYING, Workload
-from assignment.protocol.messages import Request
 from assignment.protocol.program import Program, Unreadable
+from assignment.protocol.requests import Call, Hold, Prepare, Release, TakeTurns, Timed, Tune, Warm
 from assignment.sandbox.stage import Stage
 from assignment.sandbox.worker_client import Worker, WorkerDied
 from assignment.submission import PACKAGE, Submission
-from assignment.timing.clock import Contestant
+from assignment.timing.clock import Contestant, Kind
 from assignment.timing.steps import Found, examined
 from tests import operators
 
@@ -57,12 +57,13 @@ class Submitted:
     def contestant(self) -> Contestant:
         return Contestant(SUBMISSION, self.ask)
 
-    def ask(self, kind: str, workload: Workload, more: Request | None = None) -> replies.Ok:
+    def ask(self, kind: Kind, workload: Workload) -> replies.Ok:
         """Send a request about a workload; raises ContestantFailed and WorkerDied."""
         if not (self._recorder.is_connected and self._player.is_connected):
             self.begin_anew()
-        reply = self._play(kind, workload, more or {})
-        if kind == "hold":
+        request = kind(**operators.called(workload.function), options=workload.options)
+        reply = ask(self._player, request)
+        if isinstance(request, Hold):
             self._prepare(workload)
         return reply
 
@@ -72,23 +73,23 @@ class Submitted:
         It is that of a second call, with the configurations that are fastest on this GPU.
         """
         data, recorded = self._record(workload, 0)
-        self._play("warm up", workload, {}, data)
+        self._play(Warm, workload, data)
         tuned = [len(launch.configurations or ()) for launch in recorded.launches()]
         best: list[tuple[float, int]] = [(math.inf, 0)] * sum(n > 1 for n in tuned)
         for i in range(max(tuned, default=1) if best else 0):
             data, _ = self._record(workload, i)
-            times = self._play("tune", workload, {}, data).tuned
+            times = self._play(Tune, workload, data).tuned
             best = [min(known, (time, i)) for known, time in zip(best, times, strict=False)]
         data, recorded = self._record(workload, [i for _, i in best])
         self.found = examined(recorded, workload.function)
-        self.found.peak = self._play("prepare", workload, {}, data).peak
+        self.found.peak = self._play(Prepare, workload, data).peak
 
     def _record(self, workload: Workload, configurations: int | list[int]) -> tuple[Tensor, Program]:
         """Return the program of a call, as it came and as it was read."""
         made = [(str(spec.dtype).removeprefix("torch."), list(spec.shape)) for spec in workload.inputs.values()]
-        request: Request = {"kind": "call", **operators.called(workload.function), "options": workload.options}
-        request["target"] = self._gpu
-        said, came = self._recorder.ask({**request, "made": made, "configurations": configurations}, [])
+        called, options = operators.called(workload.function), workload.options
+        call = Call(**called, options=options, target=self._gpu, made=made, configurations=configurations)
+        said, came = self._recorder.ask(call, [])
         reply = replies.recorded(said) if is_program(came) else None
         if ended := UNREADABLE if reply is None else reply.ended:
             raise ContestantFailed(ended)
@@ -97,8 +98,8 @@ class Submitted:
         except Unreadable as error:
             raise ContestantFailed(replies.Failed(str(error))) from error
 
-    def _play(self, kind: str, workload: Workload, more: Request, *data: Tensor) -> replies.Ok:
-        return ask(self._player, workload.function, kind, workload, more, *data)
+    def _play(self, kind: Kind, workload: Workload, data: Tensor) -> replies.Ok:
+        return ask(self._player, kind(**operators.called(workload.function), options=workload.options), data)
 
     def begin_anew(self) -> None:
         """Restart the processes, for another submission or after a failure."""
@@ -147,9 +148,10 @@ class Peers:
         self._worker = Worker(self._stage, "cuda", rung, packages=packages())
 
     def contestant(self, name: str) -> Contestant:
-        def ask_peer(kind: str, workload: Workload, more: Request | None = None) -> replies.Ok:
+        def ask_peer(kind: Kind, workload: Workload) -> replies.Ok:
+            called = operators.called(f"{name}__{workload.function}")
             try:
-                return ask(self._worker, f"{name}__{workload.function}", kind, workload, more or {})
+                return ask(self._worker, kind(**called, options=workload.options))
             except (ContestantFailed, WorkerDied) as error:
                 raise PeerFailed(name, (str(error) or type(error).__name__).splitlines()[0][:100]) from error
 
@@ -159,16 +161,15 @@ class Peers:
         # so that PyTorch does not complain of memory that is still in use
         with contextlib.suppress(WorkerDied):
             function = f"{COPYING}__{next(iter(operators.functions()))}"
-            self._worker.ask({"kind": "release", **operators.called(function), "options": {}}, [])
+            self._worker.ask(Release(**operators.called(function), options={}), [])
         self._worker.close()
         self._stage.close()
 
 
-def ask(worker: Worker, function: str, kind: str, workload: Workload, more: Request, *data: Tensor) -> replies.Ok:
+def ask(worker: Worker, request: Timed, *data: Tensor) -> replies.Ok:
     """Send a request and return the reply; raises ContestantFailed and WorkerDied."""
-    request: Request = {"kind": kind, **operators.called(function), "options": workload.options, **more}
     came, results = worker.ask(request, list(data))
     reply = replies.read(came, len(results))
-    if isinstance(reply, replies.Ok) and {"run": reply.events_s, "prepare": reply.peak}.get(kind, True):
+    if isinstance(reply, replies.Ok) and {TakeTurns: reply.events_s, Prepare: reply.peak}.get(type(request), True):
         return reply
     raise ContestantFailed(reply if isinstance(reply, replies.NoResult) else UNREADABLE)

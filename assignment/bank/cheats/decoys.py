@@ -37,7 +37,7 @@ def kind():
     while frame:
         header = frame.f_locals.get("header")
         if isinstance(header, dict) and "kind" in header:
-            return header["kind"], "target" in header
+            return header["kind"], bool(header["target"])
         frame = frame.f_back
 """
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from assignment.finding import FAULTS, NEVER_STORED, RAISED
-from assignment.protocol.messages import Request
+from assignment.protocol.requests import Call, Direct
 from assignment.scoring.case import Case
 from assignment.scoring.score import GRADER_ERROR
 from assignment.submission import Submission
@@ -120,23 +120,24 @@ class Here:
         self._session = DirectSession(folder, "cuda" if engine == "cuda" else "cpu")
         self._guard = 0 if engine in ("interpreter", "cuda") else GUARD
 
-    def launched(self, request: Request) -> tuple[None, list]:
+    def launched(self, request: Call) -> tuple[None, list]:
         """Return no launches: nothing is recorded here, and no inputs are made that are long enough for a loop."""
         return None, []
 
     def settle(self) -> None:
         """Do nothing: nothing is recorded."""
 
-    def ask(self, request: Request, tensors: list) -> tuple[Any, list]:
+    def ask(self, request: Direct, tensors: list) -> tuple[Any, list]:
         """Return the answer to a request, read as a worker's is."""
         from assignment.judge import replies
         from assignment.protocol import wire
+        from assignment.protocol.replies import written
 
         specs, storages, payload = wire.encode(tensors)
         copies = wire.decode(specs, storages, bytearray(payload), guard=self._guard)
         with warnings.catch_warnings(action="ignore"):  # of NumPy, about garbage: nobody would stop there
             came, results = self._session.answer(request, copies)
-        return replies.read(came, len(results)), results  # type: ignore[arg-type]
+        return replies.read(written(came), len(results)), results
 
     def output(self) -> str:
         """Return what the submission printed: it is on this process's own output."""

@@ -17,6 +17,7 @@ import torch
 
 from assignment.judge.pair import RecorderAndPlayer
 from assignment.judge.replies import Ok
+from assignment.protocol.requests import Call
 from assignment.sandbox import rungs, stage
 from assignment.sandbox.worker_client import Worker
 from assignment.submission import Submission
@@ -77,12 +78,7 @@ class Box:
         self.stage.replace(Submission({"cs336_kernels/weighted_sum.py": text.encode()}))
 
     def call(self) -> torch.Tensor:
-        request: Any = {
-            "kind": "call",
-            **called("weighted_sum_forward"),
-            "options": {},
-        }
-        reply, results = self.asked.ask(request, [torch.ones(3)])
+        reply, results = self.asked.ask(Call(**called("weighted_sum_forward"), options={}), [torch.ones(3)])
         assert isinstance(reply, Ok) or (isinstance(reply, dict) and reply["status"] == "ok"), reply
         return results[0]
 

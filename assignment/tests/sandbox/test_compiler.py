@@ -3,9 +3,11 @@
 import os
 import textwrap
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from assignment.protocol.requests import Load
 from assignment.sandbox import rungs, stage
 from assignment.sandbox.worker_client import Worker, WorkerDied
 from assignment.submission import Submission
@@ -13,17 +15,16 @@ from assignment.tests.sandbox.boxes import MODULES, ROOT, TRY, grade, rungs_that
 
 PLANTED = f"""
 import {MODULES}
+from assignment.protocol.replies import Loaded
 {TRY}
-def answer(header, tensors):
-    if header["kind"] == "load":
-        return {{"status": "ok"}}, []
+def answer(request, tensors):
     said = {{}}
-    exec(header["code"], {{**globals(), "said": said}})
-    return said, []
+    exec(request.sources.get("code", ""), {{**globals(), "said": said}})
+    return Loaded(said), []
 
 class PlayerSession:
-    def answer(self, header, tensors):
-        return answer(header, tensors)
+    def answer(self, request, tensors):
+        return answer(request, tensors)
 """
 FILES = {"play": "assignment/player/session.py", "compile": "assignment/player/launch_compiler.py"}
 
@@ -36,8 +37,8 @@ class Planted:
         (self.stage.runtime(role) / FILES[role]).write_text(PLANTED)
         self.worker = Worker(self.stage, role, rung)
 
-    def run(self, code: str) -> dict:
-        return self.worker.ask({"kind": "call", "code": textwrap.dedent(code)}, [])[0]
+    def run(self, code: str) -> Any:
+        return self.worker.ask(Load(sources={"code": textwrap.dedent(code)}), [])[0]["import_error"]
 
 
 @pytest.fixture(params=FILES)

@@ -4,6 +4,7 @@ Its recorder is a real one.
 """
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from assignment.operators.flash_attention.workload import workload as attention 
 from assignment.operators.rmsnorm.workload import workload as rmsnorm  # noqa: E402
 from assignment.operators.weighted_sum.workload import workload as weighted_sum  # noqa: E402
 from assignment.player import gpu_player  # noqa: E402
+from assignment.protocol.replies import Ok, written  # noqa: E402
+from assignment.protocol.requests import Hold, Load, TakeTurns  # noqa: E402
 from assignment.sandbox.stage import Stage  # noqa: E402
 from assignment.simulator.properties import H100  # noqa: E402
 from assignment.submission import Submission, read  # noqa: E402
@@ -70,14 +73,15 @@ class Here:
 
     def __init__(self, sources):
         self.session = gpu_player.GpuSession()
-        self.session.answer({"kind": "load", "sources": sources}, [])
+        self.session.answer(Load(sources=sources), [])
         self.is_connected, self.kinds = True, []
 
     def ask(self, request, tensors):
-        self.kinds.append(request["kind"])
-        if request["kind"] == "hold":
-            return {"status": "ok", "groups": [], "bare": False}, []
-        return self.session.answer(request, tensors)
+        self.kinds.append(type(request).__name__)
+        if isinstance(request, Hold):
+            return written(Ok((), bare=False)), []
+        reply, results = self.session.answer(request, tensors)
+        return written(reply), results
 
     def end_child(self):
         pass
@@ -111,8 +115,8 @@ def submitted(submission):
 def play(made, work, seed):
     inputs = filled(work, seed)
     timed.slots[:] = laid_out([inputs, filled(work, seed + 1)])
-    made.ask("hold", work)
-    made.ask("run", work, {"turns": [1, 0]})
+    made.ask(partial(Hold, memory=[], slots=[], outputs=[]), work)
+    made.ask(partial(TakeTurns, turns=[1, 0]), work)
     return inputs, [timed._kept[1], timed._kept[0]]
 
 

@@ -1,0 +1,108 @@
+"""What workers reply: a class for each status, which on the wire is its name in lower case.
+
+The judge believes no worker: what came is checked, by judge/replies.py, before it becomes one of these. What a worker
+that compiles replies stands in compiling/kernel.py.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TypeAlias, TypeVar
+
+from .messages import Header
+
+NOT_IMPORTED = "not imported"  # a file of the submission
+NOT_PLAYED = "not played"  # an operation of PyTorch's that the grader does not repeat; nothing else is known then
+OTHER = "other"
+Result = TypeVar("Result")  # a tensor: nothing here loads PyTorch, which a worker's start must not wait for
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnyReply:
+    """What any reply may say besides."""
+
+    sticks: bool = False  # an error of the GPU's, with which every later call of the process would fail
+    asked: bool = False  # host code has asked which GPU it is on
+    is_stub: bool = False  # the function does nothing but raise NotImplementedError, whatever it is called with
+
+
+@dataclass(frozen=True)
+class Loaded(AnyReply):
+    """The child is ready for calls."""
+
+    import_error: str = ""  # what kept the package from being imported
+
+
+@dataclass(frozen=True)
+class Ok(AnyReply):
+    """The call returned; its results come beside the reply."""
+
+    groups: tuple[int, ...]  # how many of them belong together
+    bare: bool  # a single tensor, and not a tuple
+    unstored: tuple[str, ...] = ()  # which elements of its results no program has stored
+    notes: tuple[str, ...] = ()  # what the simulator remarked
+    evidence: tuple[str, ...] = ()  # that results are not the work that was asked for
+    doubts: tuple[str, ...] = ()  # what it leaves to the staff to judge
+    nans: tuple[str, ...] = ()  # where kernels made a NaN of numbers
+    reads: tuple[str, ...] = ()  # where host code read the value of a stand-in
+    unplayed: tuple[str, ...] = ()  # which operations took part that are not played
+    events_s: float = 0.0  # of a call that was timed on a GPU,
+    peak: int = 0  # the bytes that it takes,
+    tuned: tuple[float, ...] = ()  # and the seconds of its launches that have alternatives
+    constants: tuple[dict[str, list[str]], ...] = ()  # of launches of a call that is compiled, by place
+    constants_of: tuple[int, ...] = ()  # which of them are each launch's
+
+    def returned(self, results: Sequence[Result]) -> Result | tuple[Result, ...]:
+        """Return what the function returned, of its results."""
+        return results[0] if self.bare else tuple(results)
+
+
+@dataclass(frozen=True)
+class Raised(AnyReply):
+    """Host code, or a kernel, raised an exception."""
+
+    types: tuple[str, ...]  # its class and those above it
+    message: str  # with its class and its lines
+    text: str  # without
+    by_submission: bool  # rather than by Triton, PyTorch or the simulator
+    in_kernel: bool
+
+    @property
+    def is_todo(self) -> bool:
+        return self.by_submission and "NotImplementedError" in self.types
+
+
+@dataclass(frozen=True)
+class Failed(AnyReply):
+    """The call did not do what a call has to, and has no exception to show for it."""
+
+    message: str
+    kind: str = OTHER  # or NOT_IMPORTED, NOT_PLAYED
+    fits: bool = True  # False where a GPU has no room for the call
+
+
+@dataclass(frozen=True)
+class Fault(AnyReply):
+    """A kernel misused memory."""
+
+    message: str
+    kind: str  # one of finding.FAULTS
+
+
+@dataclass(frozen=True)
+class Broken(AnyReply):
+    """The process met an exception of its own."""
+
+    message: str  # the end of its traceback
+
+
+Reply: TypeAlias = Loaded | Ok | Raised | Failed | Fault | Broken
+
+
+def status(kind: type) -> str:
+    """Return what stands for a class of replies on the wire."""
+    return kind.__name__.lower()
+
+
+def written(reply: AnyReply) -> Header:
+    """Return a reply as it is sent."""
+    return {"status": status(type(reply)), **asdict(reply)}

@@ -1,0 +1,189 @@
+"""What the judge asks of its workers: a class for each kind of request, and which role serves which.
+
+On the wire a request is a JSON object of its fields, and of its kind: the name of its class in lower case. A new kind
+is a class, named under the roles that serve it, and a case in each of these.
+"""
+
+from dataclasses import dataclass, field, fields
+from functools import cache
+from types import UnionType
+from typing import TYPE_CHECKING, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
+
+from .messages import ConstantsSeen, Header, Options, Place, Value
+
+if TYPE_CHECKING:
+    from tests.operators import About  # not there in a worker
+
+
+class UnknownRequest(Exception):
+    """A header that no request of the judge's has."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Load:
+    """A child's first request: to import the submission, or to take its sources where it is not."""
+
+    isolated: bool = False  # leave the package's __init__ alone
+    sources: dict[str, str] = field(default_factory=dict)  # by file
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfFunction:
+    """What requests about a function of the submission have in common."""
+
+    function: str
+    about: "About"
+    options: Options
+
+
+@dataclass(frozen=True, kw_only=True)
+class Called(OfFunction):
+    """What requests to call a function have in common; their tensors are its inputs."""
+
+    order: int = 0  # the seed of the order of the programs of a launch
+    target: str | dict[str, int | str] = ""  # the GPU that host code hears of: a name, or properties; "": an H100
+    multiprocessors: int = 0  # that it hears of; 0: as many as the target has
+    configurations: int | list[int] = 0  # of autotuned kernels
+    drawn: int | None = None  # or what draws them
+    figures: dict[str, dict[str, int]] = field(default_factory=dict)  # of compiled kernels, by key
+    made: list[tuple[str, list[int]]] = field(default_factory=list)  # dtype and shape of stand-ins, without tensors
+    notes_constants: bool = False
+
+
+class Call(Called):
+    """To return the results."""
+
+
+class Again(Called):
+    """To call, and to call again with a second half of tensors written over the first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gradients(Called):
+    """To return gradients for the inputs in `wrt`, as many times as asked."""
+
+    wrt: list[int]
+    times: int
+    has_grad: bool  # the last tensor is the gradient of the result
+    interleaved: bool  # with another forward pass before the backward one
+
+
+class Kept(Called):
+    """To return the bytes that live on after a differentiable call, and the gradients of its sum."""
+
+
+class Costs(Called):
+    """To return the results, and what the call moves."""
+
+
+class Largest(Called):
+    """To return the results, and the elements of the largest tensor that is made."""
+
+
+class Forward(Called):
+    """To make a differentiable call, and keep its graph."""
+
+
+class Backward(Called):
+    """To return the gradients of the sum of what Forward returned."""
+
+
+class Sweep(Called):
+    """To tell of memory that host code has let go, or to hear of it: no function is called."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compile:
+    """To compile the launches of programs, which are its tensors, for GPUs that are not there."""
+
+    programs: dict[str, int]  # by target
+    kernels: list[dict[str, Value]] = field(default_factory=list)
+    sources: dict[str, str] = field(default_factory=dict)  # by file
+    constants: dict[str, ConstantsSeen] = field(default_factory=dict)  # by program, as it was played
+    processes: int = 1
+
+
+class OnSlots(OfFunction):
+    """What requests have in common that time calls on slots of the judge's memory."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hold(OnSlots):
+    """To map the slots, and where results are to be copied."""
+
+    memory: list[int | str]  # of another process, and what lies where
+    slots: list[list[Place]]
+    outputs: list[list[Place]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TakeTurns(OnSlots):
+    """To call the function once for each slot named, and to time that."""
+
+    turns: list[int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Give(OnSlots):
+    """To copy the results of some calls, by their place in the turns."""
+
+    positions: list[int]
+
+
+class Release(OnSlots):
+    """To let go of the judge's memory."""
+
+
+class Warm(OnSlots):
+    """To play a program, so that its one-time allocations are made."""
+
+
+class Prepare(OnSlots):
+    """To play a program, which is the one that is timed from now on."""
+
+
+class Tune(OnSlots):
+    """To play a program, and time its launches that have alternatives."""
+
+
+Direct: TypeAlias = Call | Again | Gradients | Kept | Costs | Largest  # by host code and kernels in one process
+Recordable: TypeAlias = Sweep | Call | Again | Gradients | Forward | Backward
+Playable: TypeAlias = Recordable | Kept | Costs | Largest
+Timeable: TypeAlias = Hold | TakeTurns | Give | Release
+Timed: TypeAlias = Timeable | Warm | Prepare | Tune
+OnGpu: TypeAlias = Playable | Timed
+Request: TypeAlias = Load | OnGpu | Compile
+SERVED = {"record": Recordable, "play": Playable, "compile": Compile, "gpu": OnGpu, "cuda": Direct | Timeable}
+_Called = TypeVar("_Called", bound=Called)
+
+
+def as_a(kind: type[_Called], request: Called) -> _Called:
+    """Return the request to make the same call for another purpose."""
+    return kind(**{each.name: getattr(request, each.name) for each in fields(Called)})
+
+
+def written(request: Request) -> Header:
+    """Return a request as it is sent."""
+    return {"kind": _name(type(request)), **vars(request)}
+
+
+def read(header: Header, role: str) -> Request:
+    """Return the request that was sent to a role; raises UnknownRequest."""
+    kind = next((kind for kind in get_args(Load | SERVED[role]) if _name(kind) == header.get("kind")), None)
+    if kind is None:
+        raise UnknownRequest(f"{role}: unknown kind {header.get('kind')!r}")
+    if wrong := [name for name, types in _types(kind).items() if type(header.get(name, ...)) not in types]:
+        raise UnknownRequest(f"{role}: {_name(kind)} without {wrong[0]}, or with another type of it")
+    return kind(**{name: header[name] for name in _types(kind)})
+
+
+def _name(kind: type) -> str:
+    return kind.__name__.lower()
+
+
+@cache
+def _types(kind: type) -> dict[str, tuple[type, ...]]:
+    """Return the types that JSON has for each field."""
+    hints = get_type_hints(kind, localns={"About": dict})
+    several = {name: get_args(hint) if isinstance(hint, UnionType) else (hint,) for name, hint in hints.items()}
+    return {name: tuple(get_origin(one) or one for one in among) for name, among in several.items()}
