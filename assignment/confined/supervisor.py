@@ -209,11 +209,15 @@ def descendants(of: int | None = None, at_most: int = MAX_FOUND) -> list[int]:
     There may be a limit, which can be exceeded by some.
     """
     found: list[int] = []
-    waiting = [of or os.getpid()]
+    first = of or os.getpid()
+    waiting = [first]
     while waiting and len(found) <= at_most:  # a fork bomb starts more while we look
-        children = children_of(waiting.pop())
+        children = [pid for pid in children_of(waiting.pop()) if pid not in found]
         found += children
         waiting += children
+        if not waiting:  # the children of one that ended while we looked are now the first's
+            waiting = [pid for pid in children_of(first) if pid not in found]
+            found += waiting
     return found
 
 

@@ -12,6 +12,7 @@ import gc
 import multiprocessing
 import os
 import signal
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable
@@ -122,20 +123,20 @@ def run_what_is_left(session: pytest.Session, tasks: list[Task], jobs: int) -> l
     for number in range(jobs):
         numbers.put(number)
     executor = ProcessPoolExecutor(jobs, fork, become_judge, (session, numbers))
-    with executor:
-        pending = {executor.submit(run_task, task): task for task in in_turn(session, tasks, jobs)}
-        try:
-            while pending:
-                for future in sorted(wait_for_any(pending, executor), key=lambda one: one.exception() is not None):
-                    for i, reports in zip(pending[future], future.result(), strict=True):
-                        hand_on(session, session.items[i], reports)
-                    del pending[future]
-        except BrokenProcessPool:
-            end(executor)
-            return sorted(pending.values())
-        except BaseException:
-            end(executor)
-            raise
+    pending = {executor.submit(run_task, task): task for task in in_turn(session, tasks, jobs)}
+    try:
+        while pending:
+            for future in sorted(wait_for_any(pending, executor), key=lambda one: one.exception() is not None):
+                for i, reports in zip(pending[future], future.result(), strict=True):
+                    hand_on(session, session.items[i], reports)
+                del pending[future]
+    except BrokenProcessPool:
+        end(executor)
+        return sorted(pending.values())
+    except BaseException:
+        end(executor)
+        raise
+    let_end(executor)
     return []
 
 
@@ -156,10 +157,14 @@ def wait_for_any(pending: Iterable[Future], executor: ProcessPoolExecutor) -> se
         done, _ = concurrent.futures.wait(pending, WAKE_EVERY_S, concurrent.futures.FIRST_COMPLETED)
         if done:
             return done
-        for pid in list(executor._processes or ()):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
+        wake(executor._processes or ())
     raise BrokenProcessPool("no verdict for too long")
+
+
+def wake(pids: Iterable[int]) -> None:
+    for pid in list(pids):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
 
 
 def hand_on(session: pytest.Session, item: pytest.Item, reports: list[dict[str, Any]] | str) -> None:
@@ -174,6 +179,16 @@ def hand_on(session: pytest.Session, item: pytest.Item, reports: list[dict[str, 
         hook.pytest_runtest_logreport(report=hook.pytest_report_from_serializable(config=session.config, data=data))
     hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
     stop_if_asked(session)
+
+
+def let_end(executor: ProcessPoolExecutor) -> None:
+    """Wait until the judging processes have ended by themselves, with one that somebody stopped while it was idle."""
+    judges = list(executor._processes or ())
+    ending = threading.Thread(target=executor.shutdown)
+    ending.start()
+    while ending.is_alive():
+        ending.join(WAKE_EVERY_S)
+        wake(judges)
 
 
 def end(executor: ProcessPoolExecutor) -> None:

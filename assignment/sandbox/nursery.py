@@ -19,7 +19,7 @@ import socket
 import subprocess
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 MAX_MESSAGE = 256 << 10
@@ -138,15 +138,17 @@ class Nursery:
         self._signal(signal.SIGKILL)
 
     def wake(self) -> None:
-        """Continue the process if it was stopped."""
-        self._signal(signal.SIGCONT)
+        """Continue the process, and workers that could not tell their pid yet, if they were stopped."""
+        from assignment.confined.supervisor import children_of  # as below
 
-    def _signal(self, number: int) -> None:
+        self._signal(signal.SIGCONT, also=children_of)
+
+    def _signal(self, number: signal.Signals, also: Callable[[int], list[int]] = lambda pid: []) -> None:
         for process in self._processes:
-            if process.returncode is None:
+            for pid in (process.pid, *also(process.pid)) if process.returncode is None else ():
                 with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(process.pid, number)
-                process.poll()
+                    os.kill(pid, number)
+            process.poll()
 
     def _start(self, environment: dict[str, str], output: int) -> socket.socket:
         from assignment.sandbox.rungs import FIRST_TO_GO  # the grader's end: the program imports nothing of ours

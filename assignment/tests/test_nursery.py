@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from assignment.confined import supervisor
 from assignment.judge.pair import RecorderAndPlayer
 from assignment.protocol.requests import Call
 from assignment.sandbox import nursery, worker_client
@@ -133,6 +134,7 @@ def test_why_it_does_not_start_is_told(stage, monkeypatch):
 
 
 GRADER = """
+from assignment.confined import supervisor
 from assignment.judge.pair import RecorderAndPlayer
 from assignment.sandbox.stage import Stage
 from assignment.submission import Submission
@@ -162,3 +164,24 @@ def is_alive(pid):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
     except OSError:
         return False
+
+
+def test_a_worker_that_was_stopped_before_it_told_its_pid_is_continued():
+    ours = nursery.Nursery()
+    parent = subprocess.Popen(["/bin/sh", "-c", "sleep 30 & wait"])
+    ours._processes.append(parent)
+    try:
+        while not (forked := supervisor.children_of(parent.pid)):
+            time.sleep(0.01)
+        os.kill(forked[0], signal.SIGSTOP)
+        while state_of(forked[0]) != "T":
+            time.sleep(0.01)
+        ours.wake()
+        assert state_of(forked[0]) != "T"
+    finally:
+        os.kill(forked[0], signal.SIGKILL)
+        parent.wait()
+
+
+def state_of(pid):
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]

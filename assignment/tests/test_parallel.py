@@ -1,6 +1,10 @@
 """Tests of several files are run by several processes, each file by one, as pytest alone would run them."""
 
+import multiprocessing
+import os
 import re
+import signal
+from concurrent.futures import ProcessPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -94,3 +98,11 @@ def test_the_first_failure_ends_it_where_that_is_asked_for(folder):
 def test_one_process_is_enough_for_one_file(folder, arguments):
     assert run(folder, *arguments).returncode == 0
     assert len({line.split()[1] for line in (folder / "made.txt").read_text().splitlines()}) == 1
+
+
+def test_one_that_was_stopped_while_idle_is_set_going_to_end(monkeypatch):
+    monkeypatch.setattr(parallel, "WAKE_EVERY_S", 0.1)
+    executor = ProcessPoolExecutor(1, multiprocessing.get_context("fork"))
+    os.kill(executor.submit(os.getpid).result(), signal.SIGSTOP)
+    parallel.let_end(executor)
+    assert not executor._processes

@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import time
 from collections.abc import Collection, Iterator
 from contextlib import suppress
@@ -12,7 +13,7 @@ from psutil import Process
 
 from assignment.confined import supervisor
 
-GONE = (psutil.NoSuchProcess, psutil.AccessDenied)
+GONE = (psutil.NoSuchProcess, psutil.AccessDenied, FileNotFoundError, ProcessLookupError)
 GONE_S = 30.0  # for the processes of a killed run to end
 PROGRAMS = ("worker.py", "nursery.py")
 
@@ -22,6 +23,12 @@ def program(process: Process) -> str:
     command = process.cmdline()
     named = [name for name in PROGRAMS if any(argument.endswith("/" + name) for argument in command)]
     return named[0] if named and "python" in command[0] else ""
+
+
+def ignores(pid: int, number: int) -> bool:
+    """Return whether a process ignores a signal."""
+    (mask,) = re.findall(r"^SigIgn:\s*(\w+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    return bool(int(mask, 16) >> (number - 1) & 1)
 
 
 def running(processes: Collection[Process]) -> Iterator[Process]:

@@ -43,8 +43,8 @@ def by_role(grade: int, own: list[Process]) -> dict[str, list[int]]:
     for process in own:
         with suppress(*processes.GONE):
             known[process.pid] = processes.program(process), process.ppid()
-            if not known[process.pid][0] and process.ppid() == grade and "grade.py" in " ".join(process.cmdline()):
-                roles["judge"].append(process.pid)  # not a program that it started
+            if not known[process.pid][0] and process.ppid() == grade and processes.ignores(process.pid, signal.SIGINT):
+                roles["judge"].append(process.pid)  # not a copy of grade.py that is about to become a program
     for pid, (named, _) in known.items():
         if named:
             role = ("nursery", "supervisor", "child", "child")[(named == "worker.py") + _forks_above(pid, known)]

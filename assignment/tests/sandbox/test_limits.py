@@ -69,6 +69,13 @@ def test_a_process_left_behind_ends_the_call(box, marked, code):
     assert not process_ids(marked)
 
 
+def test_one_whose_parent_ends_while_we_look_is_found(monkeypatch):
+    """It is the first process's by then"""
+    lists = iter([[2], [], [3], [], [3]])  # 2 ends before it is asked, and had started 3
+    monkeypatch.setattr(supervisor, "children_of", lambda pid: next(lists))
+    assert supervisor.descendants(1) == [2, 3]
+
+
 def test_a_worker_whose_supervisor_is_killed_is_replaced(box):
     """Where it can be: elsewhere the signal is refused"""
     code = "try:\n    os.kill(os.getppid(), 9)\nexcept PermissionError:\n    return x.sum()\ntime.sleep(99)"
