@@ -18,7 +18,7 @@ from . import access, numerics, scaled
 from .acquired import locks_in, plain, remember
 from .elementwise import Elementwise, Handle, MaskedResult
 from .faults import place
-from .libdevice import extern_function
+from .libdevice import extern_function, is_exact
 from .numerics import BFLOAT16, convert, numpy_type
 from .triton_private import CUDABackend, GPUTarget, Hint, NullAllocator, allocator, interpreter, ir
 from .watch import Order
@@ -59,6 +59,15 @@ class Builder(Elementwise):
         shape = arg.data.shape
         return Handle(arg.data.reshape((*shape[:axis], 1, *shape[axis:])), arg.dtype)
 
+    def create_reshape(self, arg: Handle, shape: Sequence[int], allow_reorder: bool) -> Handle:
+        reshape = self.watch.reordered if allow_reorder else np.reshape
+        return Handle(reshape(arg.data, tuple(shape)), arg.dtype.scalar)
+
+    def create_cat(self, lhs: Handle, rhs: Handle) -> Handle:
+        """Put two blocks into one, in any order: Triton has no other `tl.cat`."""
+        both = np.concatenate([lhs.data, rhs.data])
+        return Handle(both[self.watch.draws.order(*both.shape)], lhs.dtype.scalar)
+
     # matrix product
 
     def create_dot(
@@ -66,7 +75,14 @@ class Builder(Elementwise):
     ) -> Handle:
         lhs, rhs = self._operand(a, input_precision), self._operand(b, input_precision)
         self.watch.dot(lhs, rhs, _operand_type(a, input_precision))
-        return Handle((np.matmul(lhs, rhs) + d.data).astype(d.data.dtype), d.dtype)
+        return Handle((self._product(lhs, rhs) + d.data).astype(d.data.dtype), d.dtype)
+
+    def _product(self, lhs: np.ndarray, rhs: np.ndarray) -> np.ndarray:
+        """Multiply; a call whose last bits are moved adds in another order."""
+        half = lhs.shape[-1] // 2
+        if not self.watch.draws.moves or lhs.dtype.kind != "f":
+            return np.matmul(lhs, rhs)
+        return np.matmul(lhs[..., half:], rhs[..., half:, :]) + np.matmul(lhs[..., :half], rhs[..., :half, :])
 
     def create_dot_scaled(
         self,
@@ -222,8 +238,9 @@ class Builder(Elementwise):
     def create_extern_elementwise(
         self, lib_name: str, lib_path: str, symbol: str, args: list[Handle], ret_type: tl.dtype, is_pure: bool
     ) -> Handle:
-        result = extern_function(symbol)(*(a.data for a in args))
-        return Handle(np.asarray(result).astype(numpy_type(ret_type)), ret_type.scalar)
+        function, operands = extern_function(symbol), [a.data for a in args]
+        result = np.asarray(function(*operands) if is_exact(symbol) else self.watch.draws.moved(function, *operands))
+        return Handle(result.astype(numpy_type(ret_type)), ret_type.scalar)
 
     def create_inline_asm(self, asm: str, *args: Handle | str | list[Handle] | bool) -> NoReturn:
         code = " ".join(asm.split())

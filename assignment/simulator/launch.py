@@ -4,6 +4,7 @@ An exception in a kernel leaves the launch unchanged, with the student's file an
 traceback.
 """
 
+import contextlib
 import functools
 import hashlib
 import inspect
@@ -27,6 +28,7 @@ from .triton_private import InterpretedFunction, JITFunction, KernelParam, knobs
 from .variables import explain
 from .watch import Watch
 
+_RANDOM = tl.random.__name__
 _N_WARPS = 4  # unless a launch says otherwise
 _one_at_a_time = threading.Lock()  # the builder holds the program id of the kernel that runs
 
@@ -131,7 +133,8 @@ def call(self: InterpretedFunction, *args: KernelValue, **kwargs: KernelValue) -
     if builder.grid_idx is None:
         raise RuntimeError("Cannot call @triton.jit'd outside of the scope of a kernel")
     kernel = _kernel(self)
-    return kernel.function(*map(_unboxed, args), **{name: _unboxed(v) for name, v in kwargs.items()})  # theirs
+    with builder.watch.unmoved() if self.fn.__module__ == _RANDOM else contextlib.nullcontext():
+        return kernel.function(*map(_unboxed, args), **{name: _unboxed(v) for name, v in kwargs.items()})  # theirs
 
 
 def _unboxed(value: KernelValue) -> KernelValue:

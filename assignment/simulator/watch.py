@@ -3,7 +3,7 @@
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 _PATIENCE = 20_000  # times that a program asks for one lock or flag
 UNDEFINED_REMEDY = "that gives anything on a GPU; take other operands there, or leave such lanes out by tl.where"
+_MAY_REORDER = "may reorder: the compiler may put the elements of this block in another order here"
+_KEEP_ORDER = (
+    "it does not where only dimensions of 1 come or go, as far as we have seen: say tl.reshape without can_reorder"
+)
 _MAX_NANS = 3  # places: the first is mostly where it begins
 _SCANNED = 1 << 24  # elements of an argument up to which a launch looks for fresh memory in it
 
@@ -41,7 +45,7 @@ class Watch:
     """One launch of one kernel."""
 
     def __init__(self, kernel: str, grid: Program, waits: bool, call: Call) -> None:
-        self.kernel, self._call = kernel, call
+        self.kernel, self._call, self.draws = kernel, call, call.draws
         self._regions = Regions(kernel, grid, call)
         self._races = Races(kernel, waits, call.warn)
         self.undefined = Undefined()
@@ -162,6 +166,22 @@ class Watch:
         """Return the addresses and the mask of the next access, as plain arrays."""
         self._races.look_for_now(locks_in(addresses) | locks_in(mask))
         return plain(addresses), plain(mask)
+
+    @contextlib.contextmanager
+    def unmoved(self) -> Iterator[None]:
+        """Compute as a reader of Triton's source would: its random numbers are the same everywhere."""
+        drawn, self.draws = self.draws, self.draws.unmoved
+        try:
+            yield
+        finally:
+            self.draws = drawn
+
+    def reordered(self, values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+        """Return a block in another shape, its elements where a compiler that may reorder them can put them."""
+        if [n for n in values.shape if n > 1] != [n for n in shape if n > 1]:
+            return values.reshape(-1)[self.draws.order(*shape)].reshape(shape)
+        self._call.warn(f"{_MAY_REORDER}\n{at(place())}\n  {_KEEP_ORDER}", (place(), "reorder"))
+        return values.reshape(shape)
 
     def barrier(self) -> None:
         """Record a barrier between the threads of the program."""
