@@ -43,6 +43,9 @@ class Builder(Elementwise):
         if (debug, num_warps) != (self.options.debug, self.options.num_warps):
             self.options = dataclasses.replace(self.options, debug=debug, num_warps=num_warps)
 
+    def believe(self, hint: str, value: Handle, sizes: tuple[int, ...]) -> None:
+        """Do nothing: where a kernel has hints, alignment.py's builder takes this one's place."""
+
     # shapes
 
     def create_splat(self, ret_ty: tl.dtype, arg: Handle) -> Handle:
@@ -128,12 +131,12 @@ class Builder(Elementwise):
         fill = None if other is None else other.data
         if isinstance(mask, Handle) and mask.dtype.scalar != tl.int1:  # Triton says so of a store, and fails at a load
             raise ValueError(f"Mask must have boolean scalar type, got {mask.dtype}: write a comparison")
-        values = access.load(self.watch, ptrs.data, _array(mask), fill, numpy_type(ty))
+        values = access.load(self.watch, ptrs.data, array_of(mask), fill, numpy_type(ty))
         return Handle(remember(values, acquired), ty)
 
     def store(self, ptrs: Handle, value: Handle, mask: Handle | np.ndarray | None) -> None:
         values = convert(value.data, numpy_type(ptrs.get_element_ty()))
-        access.store(self.watch, ptrs.data, values, _array(mask))
+        access.store(self.watch, ptrs.data, values, array_of(mask))
 
     def create_descriptor_load(self, desc: interpreter.TensorDescHandle, indices: list[Handle], *hints: Hint) -> Handle:
         ptrs, mask = _block_of(desc, indices)
@@ -205,7 +208,7 @@ class Builder(Elementwise):
         self, kind: ir.DESCRIPTOR_REDUCE_KIND, desc: interpreter.TensorDescHandle, value: Handle, indices: list[Handle]
     ) -> None:
         ptrs, mask = _block_of(desc, indices)
-        access.update(self.watch, ptrs.data, _array(mask), _UPDATES[kind.name], value.data)
+        access.update(self.watch, ptrs.data, array_of(mask), _UPDATES[kind.name], value.data)
 
     def create_make_tensor_descriptor(self, *args: Handle | list[Handle] | bool) -> interpreter.TensorDescHandle:
         # a descriptor made in the kernel lies in memory that the launcher must be able to allocate
@@ -288,7 +291,7 @@ def _offsets(sizes: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
     return functools.reduce(np.add.outer, along)
 
 
-def _array(mask: Handle | np.ndarray | None) -> np.ndarray | None:
+def array_of(mask: Handle | np.ndarray | None) -> np.ndarray | None:
     """Return the mask's array; Triton's own code passes handles and plain arrays."""
     return mask.data if isinstance(mask, Handle) else mask
 

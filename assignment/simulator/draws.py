@@ -45,7 +45,7 @@ class Draws:
         return same
 
     def _number(self, *about: str | int) -> int:
-        """Return a drawn number, from which nobody can tell the seed."""
+        """Return a number that does not tell the seed."""
         return int.from_bytes(hashlib.sha512(f"{self._seed} {about}".encode()).digest()[:8])
 
     def _tree(self, size: int) -> Tree:

@@ -8,6 +8,7 @@ import triton.language as tl
 
 from . import numerics
 from .faults import Place
+from .known import Known
 from .libdevice import with_torch
 from .numerics import convert, flush_subnormals, numpy_type
 from .triton_private import AnyVersionBuilder, ir
@@ -17,7 +18,8 @@ from .watch import Watch
 class Handle:
     """A block or scalar: an array, and the Triton type of one element."""
 
-    __slots__ = ("data", "dtype")
+    __slots__ = ("data", "dtype", "known")
+    known: Known  # when compiled, in kernels with hints: alignment.py
 
     def __init__(self, data: np.ndarray, dtype: tl.dtype) -> None:
         self.data = data
@@ -35,9 +37,6 @@ class Handle:
 
     def clone(self) -> "Handle":
         return Handle(self.data.copy(), self.dtype)
-
-    def set_attr(self, key: str, value: int | list[int]) -> None:
-        """Do nothing: alignment hints have no meaning here."""
 
 
 class MaskedResult(Handle):
@@ -86,7 +85,7 @@ def _not_of_8_bits(create: Callable) -> Callable[..., Handle]:
     return checked
 
 
-class Product(Handle):
+class Unrounded(Handle):
     """A product of float32 numbers, which the compiler may add to something without rounding it before."""
 
     __slots__ = ("factors",)
@@ -238,15 +237,15 @@ class Elementwise(AnyVersionBuilder):
     @_not_of_8_bits
     def create_fadd(self, lhs: Handle, rhs: Handle) -> Handle:
         for product, term in ((lhs, rhs), (rhs, lhs)):
-            if isinstance(product, Product):
+            if isinstance(product, Unrounded):
                 return Handle(numerics.fused(*product.factors, term.data), lhs.dtype)
         return Handle(np.add(lhs.data, rhs.data), lhs.dtype)
 
     @_not_of_8_bits
     def create_fsub(self, lhs: Handle, rhs: Handle) -> Handle:
-        if isinstance(lhs, Product):
+        if isinstance(lhs, Unrounded):
             return Handle(numerics.fused(*lhs.factors, -rhs.data), lhs.dtype)
-        if isinstance(rhs, Product):
+        if isinstance(rhs, Unrounded):
             factor, other = rhs.factors
             return Handle(numerics.fused(-factor, other, lhs.data), lhs.dtype)
         return Handle(np.subtract(lhs.data, rhs.data), lhs.dtype)
@@ -254,7 +253,7 @@ class Elementwise(AnyVersionBuilder):
     @_not_of_8_bits
     def create_fmul(self, lhs: Handle, rhs: Handle) -> Handle:
         if self.watch.draws.moves and lhs.data.dtype == np.float32:
-            return Product(lhs, rhs)
+            return Unrounded(lhs, rhs)
         return Handle(np.multiply(lhs.data, rhs.data), lhs.dtype)
 
     @_not_of_8_bits

@@ -50,6 +50,12 @@ class UndefinedResult(MemoryFault):
     kind = "undefined result"
 
 
+class FalseHint(MemoryFault):
+    """A kernel promises the compiler what does not hold, and an access is compiled wrong by it."""
+
+    kind = "false hint"
+
+
 class InputWritten(MemoryFault):
     """A kernel stores to a tensor that the caller passed in."""
 

@@ -17,13 +17,14 @@ from dataclasses import dataclass
 import numpy as np
 import triton.language as tl
 
-from . import calls
+from . import alignment, calls
 from .arguments import typed
+from .builder import Builder
 from .calls import Call
 from .faults import MemoryFault, OutOfBounds, Program, Race
 from .kernel_values import Grid, KernelValue, LaunchArgument, grid_sizes
-from .rewrite import rewrite, waits
-from .semantic import builder
+from .rewrite import follows_hints, rewrite, waits
+from .semantic import builder, semantic
 from .triton_private import InterpretedFunction, JITFunction, KernelParam, knobs
 from .variables import explain
 from .watch import Watch
@@ -41,6 +42,7 @@ class _Kernel:
     signature: inspect.Signature
     params: dict[str, KernelParam]
     waits: bool  # has a `while`, or polls: programs may wait for others
+    has_hints: bool
     constants: dict[str, tl.constexpr]  # the globals that it reads, as they were at the first launch
 
 
@@ -86,6 +88,12 @@ def _run_programs(
         builder.watch = watch
         watch.record_for(self.fn)
         arguments = {name: typed(value, kernel.params[name], watch.admit) for name, value in values.items()}
+        builder.__class__ = alignment.Believing if kernel.has_hints else Builder
+        if kernel.has_hints:
+            semantic.forget_constants()
+            for name, value in arguments.items():
+                if isinstance(value, tl.tensor):
+                    alignment.admit(value, not kernel.params[name].do_not_specialize)
         is_debug = bool(options.get("debug") or self.kwargs.get("debug") or knobs.runtime.debug)
         builder.set_options(is_debug, options.get("num_warps", _N_WARPS))  # type: ignore[arg-type]
         builder.grid_dim = sizes
@@ -150,7 +158,12 @@ def _kernel(self: InterpretedFunction) -> _Kernel:
     if kernel is None:
         signature = inspect.signature(self.fn)
         kernel = made[notes] = _Kernel(
-            rewrite(self.fn, notes), signature, _params(signature, self.kwargs), waits(self.fn), _constants(self.fn)
+            rewrite(self.fn, notes),
+            signature,
+            _params(signature, self.kwargs),
+            waits(self.fn),
+            follows_hints(self.fn),
+            _constants(self.fn),
         )
     for name, value in kernel.constants.items():
         if (now := self.fn.__globals__.get(name, value)) is not value and getattr(now, "value", now) != value.value:

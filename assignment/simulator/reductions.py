@@ -215,8 +215,8 @@ def _compare_trees(
                 at_first = tuple(np.argwhere(apart)[0])
                 call.warn(
                     f"not associative: {combine_fn.__name__} gives {one[at_first]:.6g} in one tree and "
-                    f"{other[at_first]:.6g} in another, of the same elements\n{at(where)}\n  nothing says in which "
-                    "tree a GPU combines them: f(f(a, b), c) has to be f(a, f(b, c)); for tl.reduce also f(a, b) f(b, a)",
+                    f"{other[at_first]:.6g} in another, of the same elements\n{at(where)}\n  nothing says in "
+                    "which tree a GPU combines them: f(f(a, b), c) must be f(a, f(b, c)), in tl.reduce f(a, b) f(b, a)",
                     (where, "tree"),
                 )
                 return

@@ -11,7 +11,7 @@ import torch
 
 from .acquired import Locks, locks_in, plain
 from .calls import Call
-from .faults import InputWritten, MemoryFault, Place, Program, Race, UndefinedResult, Unwritten, at, place
+from .faults import FalseHint, InputWritten, MemoryFault, Place, Program, Race, UndefinedResult, Unwritten, at, place
 from .kernel_values import KernelValue
 from .races import Lanes, Races
 from .regions import Region, Regions
@@ -182,6 +182,12 @@ class Watch:
             return values.reshape(-1)[self.draws.order(*shape)].reshape(shape)
         self._call.warn(f"{_MAY_REORDER}\n{at(place())}\n  {_KEEP_ORDER}", (place(), "reorder"))
         return values.reshape(shape)
+
+    def false_hint(self, hint: str) -> None:
+        """Tell of a hint of this line that does not hold."""
+        who = f"program {self._regions.program} of {self.kernel}"
+        text = f"{FalseHint.kind}: {who} says {hint}, which does not hold\n{at(place())}"
+        self._call.warn(f"{text}\n  the compiler believes it: leave it out, or make it true", (place(), "hint"))
 
     def barrier(self) -> None:
         """Record a barrier between the threads of the program."""
