@@ -53,8 +53,10 @@ class Believing(Builder):
         return _knowing(super().create_broadcast(arg, shape), _spread(arg, tuple(shape)))
 
     def create_expand_dims(self, arg: Handle, axis: int) -> Handle:
-        own = known(arg).each(lambda part: (*part[:axis], 1, *part[axis:]))
-        divisibility = (*own.divisibility[:axis], max(own.divisibility), *own.divisibility[axis + 1 :])
+        before = known(arg)
+        own = before.each(lambda part: (*part[:axis], 1, *part[axis:]))
+        of_first = min(1 if n > 1 else by for n, by in zip(before.contiguity, before.divisibility, strict=True))
+        divisibility = (*own.divisibility[:axis], of_first, *own.divisibility[axis + 1 :])
         return _knowing(super().create_expand_dims(arg, axis), own._replace(divisibility=divisibility))
 
     def create_trans(self, arg: Handle, perm: Sequence[int]) -> Handle:

@@ -69,7 +69,7 @@ class Builder(Elementwise):
     def create_cat(self, lhs: Handle, rhs: Handle) -> Handle:
         """Put two blocks into one, in any order: Triton has no other `tl.cat`."""
         both = np.concatenate([lhs.data, rhs.data])
-        return Handle(both[self.watch.draws.order(*both.shape)], lhs.dtype.scalar)
+        return Handle(self.watch.reordered(both, both.shape), lhs.dtype.scalar)
 
     # matrix product
 

@@ -104,6 +104,8 @@ def _hint(name: str) -> Callable[..., tl.tensor]:
     def hint(input: tl.tensor, values: int | Sequence[int], _semantic: semantics.Semantic | None = None) -> tl.tensor:
         values = static(values)
         sizes: tuple[int, ...] = tuple(map(static, values)) if isinstance(values, Sequence) else (values,)
+        if not isinstance(input, tl.tensor):
+            raise TypeError(f"tl.{name} takes a tensor, got {input!r}, a constant to the compiler, as a stride of 1 is")
         if len(sizes) != max(1, len(input.shape)):
             raise ValueError(f"Shape of input to {name} does not match the length of values")
         builder.believe(name, input.handle, tuple(max(size, 1) for size in sizes))

@@ -24,10 +24,6 @@ if TYPE_CHECKING:
 
 _PATIENCE = 20_000  # times that a program asks for one lock or flag
 UNDEFINED_REMEDY = "that gives anything on a GPU; take other operands there, or leave such lanes out by tl.where"
-_MAY_REORDER = "may reorder: the compiler may put the elements of this block in another order here"
-_KEEP_ORDER = (
-    "it does not where only dimensions of 1 come or go, as far as we have seen: say tl.reshape without can_reorder"
-)
 _MAX_NANS = 3  # places: the first is mostly where it begins
 _SCANNED = 1 << 24  # elements of an argument up to which a launch looks for fresh memory in it
 
@@ -177,11 +173,18 @@ class Watch:
             self.draws = drawn
 
     def reordered(self, values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-        """Return a block in another shape, its elements where a compiler that may reorder them can put them."""
-        if [n for n in values.shape if n > 1] != [n for n in shape if n > 1]:
-            return values.reshape(-1)[self.draws.order(*shape)].reshape(shape)
-        self._call.warn(f"{_MAY_REORDER}\n{at(place())}\n  {_KEEP_ORDER}", (place(), "reorder"))
-        return values.reshape(shape)
+        """Return a block in another shape, its elements where a compiler that may reorder them can put them.
+
+        Where only dimensions of 1 come or go they stay in their places.
+        """
+        stays = values.shape != shape and [n for n in values.shape if n > 1] == [n for n in shape if n > 1]
+        where, does = place(), "it stays as it is" if stays else "the simulator does"
+        text = (
+            f"may reorder: the compiler may put the elements of this block in another order; here {does}\n{at(where)}"
+        )
+        self._call.warn(f"{text}\n  where their order matters, say tl.reshape without can_reorder", (where, "reorder"))
+        flat = values.reshape(-1)
+        return (flat if stays else flat[self.draws.order(*shape)]).reshape(shape)
 
     def false_hint(self, hint: str) -> None:
         """Tell of a hint of this line that does not hold."""
