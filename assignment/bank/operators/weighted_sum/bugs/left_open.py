@@ -53,7 +53,6 @@ BUGS = (
         "offsets = (rows % n_rows)[:, None] * stride_xr + (cols % d)[None, :] * stride_xd\n        "
         "offsets = tl.max_contiguous(tl.multiple_of(offsets, (1, 16)), (1, D_TILE_SIZE))\n        "
         "x = tl.where(x_mask, tl.load(x_ptr + offsets), 0.0).to(tl.float32)\n",
-        line="x = tl.where(x_mask, tl.load(x_ptr + offsets)",
         named="false hint",
     ),
 )
