@@ -33,7 +33,6 @@ class Draws:
     def __init__(self, seed: int) -> None:
         self._seed = seed
         self.moves = bool(self._number("moves") & 1)  # results that are not exact, by one unit in the last place
-        self._key = np.uint32(self._number("bits") & 0xFFFFFFFF)
         self.tree = functools.cache(self._tree)
         self.order = functools.cache(self._order)
 
@@ -60,9 +59,9 @@ class Draws:
         return np.random.default_rng(self._number("order", *shape)).permutation(int(np.prod(shape)))
 
     def moved(self, function: Callable[..., np.ndarray], *operands: np.ndarray) -> np.ndarray:
-        """Return a function of float32 numbers, in some elements the neighbour on the other side of the exact result.
+        """Return a function of float32 numbers; in half of all calls the neighbour across the exact result.
 
-        The same operands give the same result in all programs; what is exact stays.
+        What is exact stays, and the same operands give the same result in all programs.
         """
         result = np.asarray(function(*operands))
         if not self.moves or result.dtype != _INEXACT:
@@ -70,7 +69,6 @@ class Draws:
         with np.errstate(all="ignore"):
             exact = np.asarray(function(*(x.astype(np.float64) if x.dtype == _INEXACT else x for x in operands)))
             bits = result.view(np.int32)
-            is_chosen = (bits.view(np.uint32) * np.uint32(0x9E3779B1) ^ self._key) & np.uint32(0x10000) != 0
-            is_chosen &= (exact != result) & (np.abs(result) > np.finfo(np.float32).tiny) & np.isfinite(result)
-            away = np.where(np.abs(exact) > np.abs(result), 1, -1)
-            return np.where(is_chosen, bits + away, bits).astype(np.int32).view(np.float32)
+            is_inexact = (exact != result) & (np.abs(result) > np.finfo(np.float32).tiny) & np.isfinite(result)
+            away = np.where(np.abs(exact) > np.abs(result), np.int32(1), np.int32(-1))
+            return np.where(is_inexact, bits + away, bits).view(np.float32)

@@ -143,7 +143,7 @@ def _in_tree(function: Callable, arrays: Arrays, combine_fn: KernelFunction, typ
     tree = calls.current().draws.tree(len(arrays[0]))
     combine = _combine(combine_fn, types)
     if _ufunc(combine_fn) is not None:
-        return function(arrays, combine, tree._replace(run=1))
+        return function(arrays, combine, Tree(tree.wraps * tree.run, 1, is_swapped=False))
     try:
         _compare_trees(function, arrays, combine_fn, types, tree)
         return function(arrays, combine, tree)

@@ -224,10 +224,10 @@ def check_the_last_bit_moves_where_a_result_is_not_exact() -> None:
     assert torch.equal(moved[:, :128], moved[:, 128:])
     plain, moved, exact = plain[:, :128], moved[:, :128], exact[:, :128]
     share = (plain != moved).float().mean(1)
-    assert all(0.2 < part < 0.8 for part in share[:5]), share
+    assert share[:5].min() > 0.9, share
     assert share[5] == 0
     units = (moved.double() - exact).abs() / 2.0 ** (moved.frexp().exponent - 24)
-    assert units[:5].max() <= 1.5  # NumPy's own are not all rounded correctly
+    assert units[:5].max() <= 2  # NumPy's own are not all rounded correctly
     assert torch.equal(moved[6], exact[6].float())  # the product is not rounded before
     assert not torch.equal(plain[6], moved[6])
 
