@@ -14,7 +14,7 @@ import triton.language as tl
 
 from .builder import Builder, array_of
 from .elementwise import Handle
-from .faults import FalseHint, at, place
+from .faults import LEFT_OPEN, FalseHint, at, place
 from .known import ALL, OF_TWO, Known, Rule, Sizes, either, least, nothing, power
 from .numerics import ADDRESS
 
@@ -115,7 +115,7 @@ class Believing(Builder):
             raise FalseHint(
                 f"{FalseHint.kind}: program {self.grid_idx} of {self.watch.kernel} {action} {what}, in vectors of "
                 f"{size} elements\n{at(place())}\n  the compiler takes them for it believes the hint, which does not "
-                f"hold\n{at(promised, '    ')}"
+                f"hold {LEFT_OPEN}\n{at(promised, '    ')}"
             )
 
     def believe(self, hint: str, value: Handle, sizes: Sizes) -> None:

@@ -13,6 +13,7 @@ _LAUNCH = str(_HERE / "launch.py")
 _TRITON = find_spec("triton")  # not imported here: the simulator must be installed first
 _OURS = (f"{_HERE}/", f"{Path(_TRITON.origin).parent}/" if _TRITON and _TRITON.origin else f"{_HERE}/")
 
+LEFT_OPEN = "(handout/left_open.md)"
 # code and line: where it happened, and from where that was called
 Place = tuple[tuple[CodeType, int], ...]
 Program = tuple[int, int, int]

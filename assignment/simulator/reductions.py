@@ -15,7 +15,7 @@ import triton.language as tl
 from . import calls
 from .draws import Tree
 from .elementwise import Handle
-from .faults import at, place
+from .faults import LEFT_OPEN, at, place
 from .kernel_values import KernelFunction, KernelValue, static
 from .numerics import numpy_type
 
@@ -216,7 +216,8 @@ def _compare_trees(
                 call.warn(
                     f"not associative: {combine_fn.__name__} gives {one[at_first]:.6g} in one tree and "
                     f"{other[at_first]:.6g} in another, of the same elements\n{at(where)}\n  nothing says in "
-                    "which tree a GPU combines them: f(f(a, b), c) must be f(a, f(b, c)), in tl.reduce f(a, b) f(b, a)",
+                    f"which tree a GPU combines them {LEFT_OPEN}: f(f(a, b), c) must be f(a, f(b, c)); of tl.reduce "
+                    "also f(a, b) f(b, a)",
                     (where, "tree"),
                 )
                 return

@@ -11,7 +11,19 @@ import torch
 
 from .acquired import Locks, locks_in, plain
 from .calls import Call
-from .faults import FalseHint, InputWritten, MemoryFault, Place, Program, Race, UndefinedResult, Unwritten, at, place
+from .faults import (
+    LEFT_OPEN,
+    FalseHint,
+    InputWritten,
+    MemoryFault,
+    Place,
+    Program,
+    Race,
+    UndefinedResult,
+    Unwritten,
+    at,
+    place,
+)
 from .kernel_values import KernelValue
 from .races import Lanes, Races
 from .regions import Region, Regions
@@ -182,7 +194,9 @@ class Watch:
         text = (
             f"may reorder: the compiler may put the elements of this block in another order; here {does}\n{at(where)}"
         )
-        self._call.warn(f"{text}\n  where their order matters, say tl.reshape without can_reorder", (where, "reorder"))
+        self._call.warn(
+            f"{text}\n  where their order matters, say tl.reshape without can_reorder {LEFT_OPEN}", (where, "reorder")
+        )
         flat = values.reshape(-1)
         return (flat if stays else flat[self.draws.order(*shape)]).reshape(shape)
 
@@ -190,7 +204,9 @@ class Watch:
         """Tell of a hint of this line that does not hold."""
         who = f"program {self._regions.program} of {self.kernel}"
         text = f"{FalseHint.kind}: {who} says {hint}, which does not hold\n{at(place())}"
-        self._call.warn(f"{text}\n  the compiler believes it: leave it out, or make it true", (place(), "hint"))
+        self._call.warn(
+            f"{text}\n  the compiler believes it: leave it out, or make it true {LEFT_OPEN}", (place(), "hint")
+        )
 
     def barrier(self) -> None:
         """Record a barrier between the threads of the program."""
