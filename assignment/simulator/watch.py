@@ -191,11 +191,10 @@ class Watch:
         """
         stays = values.shape != shape and [n for n in values.shape if n > 1] == [n for n in shape if n > 1]
         where, does = place(), "it stays as it is" if stays else "the simulator does"
-        text = (
-            f"may reorder: the compiler may put the elements of this block in another order; here {does}\n{at(where)}"
-        )
         self._call.warn(
-            f"{text}\n  where their order matters, say tl.reshape without can_reorder {LEFT_OPEN}", (where, "reorder")
+            f"may reorder: the compiler may put the elements of this block in another order; here {does}\n{at(where)}\n"
+            f"  where their order matters, say tl.reshape without can_reorder {LEFT_OPEN}",
+            (where, "reorder"),
         )
         flat = values.reshape(-1)
         return (flat if stays else flat[self.draws.order(*shape)]).reshape(shape)
@@ -203,9 +202,10 @@ class Watch:
     def false_hint(self, hint: str) -> None:
         """Tell of a hint of this line that does not hold."""
         who = f"program {self._regions.program} of {self.kernel}"
-        text = f"{FalseHint.kind}: {who} says {hint}, which does not hold\n{at(place())}"
         self._call.warn(
-            f"{text}\n  the compiler believes it: leave it out, or make it true {LEFT_OPEN}", (place(), "hint")
+            f"{FalseHint.kind}: {who} says {hint}, which does not hold\n{at(place())}\n"
+            f"  the compiler believes it: leave it out, or make it true {LEFT_OPEN}",
+            (place(), "hint"),
         )
 
     def barrier(self) -> None:
