@@ -19,6 +19,7 @@ from assignment.protocol import wire
 from assignment.protocol.messages import Options
 from assignment.protocol.replies import Fault, Ok
 from assignment.protocol.requests import Again, Call, Called, Costs, Direct, Gradients, Kept, Largest
+from assignment.whose import theirs
 
 if TYPE_CHECKING:
     from assignment.simulator import calls
@@ -110,7 +111,7 @@ def told(texts: Iterable[str], folder: Path) -> tuple[str, ...]:
 
 def call(function: Callable, request: Called, tensors: list) -> tuple[list[list], bool]:
     """Return the results."""
-    outputs, bare = results(function(*tensors, **request.options))  # theirs
+    outputs, bare = results(theirs(function, *tensors, **request.options))
     return [outputs], bare
 
 
@@ -124,12 +125,12 @@ def again(
     """
     middle = len(tensors) // 2
     inputs, others = tensors[:middle], tensors[middle:]
-    first, bare = results(function(*inputs, **request.options))  # theirs
+    first, bare = results(theirs(function, *inputs, **request.options))
     after_first = [tensor.clone() for tensor in inputs]
     for tensor, other in zip(inputs, others, strict=True):
         tensor.copy_(other)
     begin_again()
-    second, bare_again = results(function(*inputs, **request.options))  # theirs
+    second, bare_again = results(theirs(function, *inputs, **request.options))
     if (bare_again, len(second)) != (bare, len(first)):
         raise WrongReturn("returned another number of tensors when it was called again")
     return [first, after_first, second, inputs], bare
@@ -153,7 +154,7 @@ def gradients(function: Callable, request: Gradients, tensors: list) -> tuple[li
     wanted = [inputs[i] for i in wrt]
     end = output if grad is not None else output.sum()
     came = [
-        torch.autograd.grad(end, wanted, grad, retain_graph=i + 1 < times, allow_unused=True)  # theirs
+        theirs(torch.autograd.grad, end, wanted, grad, retain_graph=i + 1 < times, allow_unused=True)
         for i in range(times)
     ]
     for number, gradient in zip(wrt, came[0], strict=True):
@@ -167,7 +168,7 @@ def gradients(function: Callable, request: Gradients, tensors: list) -> tuple[li
 
 def differentiable(function: Callable, options: Options, inputs: list) -> torch.Tensor:
     """Return the one tensor that a differentiable function returns."""
-    outputs, bare = results(function(*inputs, **options))  # theirs
+    outputs, bare = results(theirs(function, *inputs, **options))
     if not bare:
         raise WrongReturn("returned a tuple, expected a torch.Tensor")
     if not outputs[0].requires_grad:
@@ -190,7 +191,7 @@ def kept(function: Callable, request: Called, tensors: list) -> tuple[list[list]
     after = reachable_storages()
     ours = {output.untyped_storage()._cdata, *before}
     held = torch.tensor(sum(size for key, size in after.items() if key not in ours))
-    return [[held], list(torch.autograd.grad(output, inputs, torch.ones_like(output)))], False  # theirs
+    return [[held], list(theirs(torch.autograd.grad, output, inputs, torch.ones_like(output)))], False
 
 
 def costs(function: Callable, request: Costs, tensors: list, seen: "calls.Call") -> tuple[list[list], bool]:
@@ -201,10 +202,10 @@ def costs(function: Callable, request: Costs, tensors: list, seen: "calls.Call")
     """
     from assignment.simulator.costs import COSTS, HostTraffic, summary  # not there in a process that times
 
-    results(function(*tensors, **request.options))  # theirs
+    results(theirs(function, *tensors, **request.options))
     seen.launches.clear()
     with HostTraffic() as host:
-        outputs, bare = results(function(*tensors, **request.options))  # theirs
+        outputs, bare = results(theirs(function, *tensors, **request.options))
     figures = summary(seen, host, tensors, outputs)
     return [outputs, [torch.tensor(figures[name], dtype=torch.int64) for name in COSTS]], bare
 
@@ -214,7 +215,7 @@ def largest(function: Callable, request: Called, tensors: list) -> tuple[list[li
     from assignment.simulator.costs import HostTraffic  # not there in a process that times
 
     with HostTraffic() as host:
-        outputs, bare = results(function(*tensors, **request.options))  # theirs
+        outputs, bare = results(theirs(function, *tensors, **request.options))
     return [outputs, [torch.tensor(host.largest)]], bare
 
 

@@ -14,7 +14,8 @@ from typing import Any, assert_never
 import torch
 import triton
 
-from assignment.calling import sticky, timed, whose
+from assignment import whose
+from assignment.calling import sticky, timed
 from assignment.calling.requests import moved
 from assignment.protocol import program as programs
 from assignment.protocol.program import Launch, Program

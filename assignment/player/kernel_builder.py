@@ -14,7 +14,7 @@ from typing import Any
 
 import triton
 
-from assignment.calling import whose
+from assignment import whose
 from assignment.protocol.messages import Value
 from assignment.protocol.program import DescribedKernel, kernels_in
 from assignment.simulator.scopes import parameters

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 import triton
 
-from assignment.calling import whose
+from assignment import whose
 from assignment.protocol import program as programs
 from assignment.protocol.messages import Value
 from assignment.protocol.replies import Raised

@@ -5,7 +5,7 @@ from typing import assert_never
 
 import torch
 
-from assignment.calling import whose
+from assignment import whose
 from assignment.calling.probes import InputsBefore
 from assignment.protocol import program as programs
 from assignment.protocol import requests, wire

@@ -25,6 +25,7 @@ from assignment.protocol.messages import Value
 from assignment.simulator import dtypes
 from assignment.simulator.scopes import parameters
 from assignment.simulator.triton_private import ConstexprFunction, InterpretedFunction, JITCallable, JITFunction
+from assignment.whose import theirs
 
 _BELOW_TL = "math core standard random target_info extra extra.cuda extra.cuda.libdevice extra.libdevice"
 _MODULES = ["triton", "triton.language", *(f"triton.language.{name}" for name in _BELOW_TL.split()), "math"]
@@ -209,7 +210,7 @@ def _options(kernel: JITCallable) -> dict[str, Value]:
 
 def _option(value: Any) -> Value:
     """Return an option of @triton.jit: whether, or which parameters."""
-    return [plain(item) for item in value] if isinstance(value, Iterable) else bool(value)  # theirs
+    return theirs(list, theirs(map, plain, value)) if isinstance(value, Iterable) else theirs(bool, value)
 
 
 def _tree(fn: Callable) -> ast.FunctionDef:

@@ -5,6 +5,7 @@ then for good, and records all configurations that are left after pruning: any o
 on a GPU.
 """
 
+import operator
 import struct
 import threading
 from collections.abc import Sequence
@@ -30,6 +31,7 @@ from assignment.simulator.triton_private import (
     TensorWrapper,
     allocator,
 )
+from assignment.whose import theirs
 
 from .kernels import Described, advice, kind_of
 from .own_faults import noted
@@ -97,7 +99,7 @@ class Launcher:
     ) -> CompiledStandIn:
         """Record `kernel[grid](*args, **kwargs)`, or `kernel.warmup(...)`, launchable later."""
         for hook in kernel.pre_run_hooks:
-            hook(*args, **kwargs)  # theirs
+            theirs(hook, *args, **kwargs)
         values = self._bind(kernel, args, kwargs)
         with self._tape.lock:
             try:
@@ -123,7 +125,7 @@ class Launcher:
                 raise KeyError(f"Keyword argument {name} was specified but unrecognised")
         own = {name: value for name, value in kwargs.items() if name in kernel.arg_names}
         try:
-            bound = kernel.signature.bind(*args, **own)  # theirs
+            bound = theirs(kernel.signature.bind, *args, **own)
         except TypeError as error:
             raise TypeError(f"{error}{_given(kernel.arg_names, len(args))}") from None
         bound.apply_defaults()
@@ -186,7 +188,7 @@ class Launcher:
             fields = getattr(value, "_fields", None)
             if fields is None:
                 return {"tuple": items}
-            names: list[Value] = [str(field) for field in fields]  # theirs
+            names: list[Value] = theirs(list, theirs(map, str, fields))
             return {"namedtuple": {"name": type(value).__name__, "fields": names}, "values": items}
         return self._kernels.value(value)
 
@@ -203,9 +205,9 @@ class Launcher:
     def _descriptor(self, name: str, value: TensorDescriptor) -> Value:
         return {
             "descriptor": self._pointer(name, value.base),
-            "shape": [int(size) for size in value.shape],  # theirs
-            "strides": [int(stride) for stride in value.strides],  # theirs
-            "block": [int(size) for size in value.block_shape],  # theirs
+            "shape": _integers(value, "shape"),
+            "strides": _integers(value, "strides"),
+            "block": _integers(value, "block_shape"),
             "padding": str(value.padding),
             **({"round_to_tf32": True} if getattr(value, "round_f32_to_tf32", False) else {}),
         }
@@ -215,8 +217,8 @@ class Launcher:
         """Record the launch of an autotuned kernel; a new key runs it once more, as a trial."""
         tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
         try:
-            pruned = tuner.prune_configs(kwargs) if len(tuner.configs) > 1 else tuner.configs  # theirs
-            configs = list(pruned or ())  # theirs
+            is_choice = theirs(len, tuner.configs) > 1
+            configs = theirs(list, (theirs(tuner.prune_configs, kwargs) if is_choice else tuner.configs) or ())
             for config in configs:
                 if not isinstance(config, Config) or not isinstance(config.kwargs, dict):
                     raise TypeError(f"expected configurations made by triton.Config of a dict, got {config!r}")
@@ -230,11 +232,11 @@ class Launcher:
             alternatives = [{name: self.encode(name, x) for name, x in one.all_kwargs().items()} for one in configs]
             tuner.best_config = config = configs[self._chosen(alternatives, tuner.arg_names)]
             self._alternatives = alternatives
-            if len(tuner.configs) > 1:
+            if is_choice:
                 self._trial(tuner, config, args, kwargs)
             values = {**tuner.nargs, **kwargs, **config.all_kwargs()}
             if config.pre_hook is not None:
-                config.pre_hook(values)  # theirs
+                theirs(config.pre_hook, values)
             return tuner.fn.run(*args, **kwargs, **config.all_kwargs())
         finally:
             tuner.nargs, self._alternatives = None, None
@@ -248,16 +250,20 @@ class Launcher:
     ) -> None:
         """Run once as the tuner's benchmark does, under the hooks that make trial runs harmless."""
         key = key_of(tuner, kwargs)
-        if key in tuner.cache:  # theirs
+        if theirs(operator.contains, tuner.cache, key):
             return
         values = {**tuner.nargs, **kwargs, **config.all_kwargs()}
         if config.pre_hook:
-            config.pre_hook(values)  # theirs
-        tuner.pre_hook(values)  # theirs
+            theirs(config.pre_hook, values)
+        theirs(tuner.pre_hook, values)
         tuner.fn.run(*args, **kwargs, **config.all_kwargs())
-        tuner.post_hook(values, exception=None)  # theirs
+        theirs(tuner.post_hook, values, exception=None)
         tuner.cache[key] = config
-        tuner.pre_hook({**tuner.nargs, **kwargs, **config.all_kwargs()}, reset_only=True)  # theirs
+        theirs(tuner.pre_hook, {**tuner.nargs, **kwargs, **config.all_kwargs()}, reset_only=True)
+
+
+def _integers(descriptor: TensorDescriptor, name: str) -> list[Value]:
+    return [*theirs(list, theirs(map, int, theirs(getattr, descriptor, name)))]
 
 
 def _given(names: Sequence[str], n_given: int) -> str:

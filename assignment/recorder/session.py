@@ -18,6 +18,7 @@ from assignment.protocol.requests import Again, Backward, Call, Forward, Gradien
 from assignment.protocol.wire import DTYPES
 from assignment.simulator.properties import Properties
 from assignment.simulator.triton_private import GPUTarget
+from assignment.whose import theirs
 
 from . import bodies, device, stubs
 from .kernels import Described
@@ -159,7 +160,7 @@ class RecorderSession:
         assert self.graph is not None
         output, inputs = self.graph
         self.graph = None
-        return list(torch.autograd.grad(output, inputs, torch.ones_like(output)))  # theirs
+        return list(theirs(torch.autograd.grad, output, inputs, torch.ones_like(output)))
 
 
 def stand_in(dtype: str, shape: list[int]) -> torch.Tensor:

@@ -31,6 +31,7 @@ from assignment.pytorch_private import (
     is_functorch_wrapped_tensor,
     tensors_of,
 )
+from assignment.whose import theirs
 
 from . import bodies
 from .own_faults import Faults, noted
@@ -218,7 +219,7 @@ class Tape(TorchDispatchMode):
         kwargs = kwargs or {}
         if func._schema.name in OPDEFS:
             with bodies.followed(self.modes, func):
-                return func(*args, **kwargs)  # theirs
+                return theirs(func, *args, **kwargs)
         if func._can_decompose() and (parts := self._decomposed(func, args, kwargs)) is not NotImplemented:
             return parts
         with self.lock:
@@ -226,19 +227,19 @@ class Tape(TorchDispatchMode):
 
     def _decomposed(self, func: OpOverload, args: Arguments, kwargs: Keywords) -> Argument:
         with self:
-            return func.decompose(*args, **kwargs)  # theirs
+            return theirs(func.decompose, *args, **kwargs)
 
     def _operation(self, func: OpOverload, args: Arguments, kwargs: Keywords) -> Argument:
         inputs = strided((args, kwargs))
         self._refuse_mixed(func, inputs)
         if func._schema.name in METADATA:
-            return func(*args, **kwargs)  # theirs
+            return theirs(func, *args, **kwargs)
         if func._schema.name in RESIZING:
             return self._resized(func, args, kwargs)
         known = {tensor.untyped_storage()._cdata for tensor in inputs}
         is_view = func.is_view and not func._schema.is_mutable
         before = () if is_view else self._arguments(args, kwargs)
-        result = func(*args, **kwargs)  # theirs
+        result = theirs(func, *args, **kwargs)
         if is_without_memory(result):
             return result
         outputs = strided(result)
@@ -272,11 +273,11 @@ class Tape(TorchDispatchMode):
         """Call resize_: larger memory is new memory, into which what was there is copied."""
         tensor = args[0]
         if not is_followed(tensor):
-            return func(*args, **kwargs)  # theirs
+            return theirs(func, *args, **kwargs)
         storage = tensor.untyped_storage()
         self.view(tensor)
         n_before, old = storage.nbytes(), self._numbers[storage._cdata]
-        result = func(*args, **kwargs)  # theirs
+        result = theirs(func, *args, **kwargs)
         if storage.nbytes() > n_before:
             del self._numbers[storage._cdata]
             new, _ = self._number(tensor)

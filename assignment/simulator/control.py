@@ -14,6 +14,8 @@ import numpy as np
 import torch
 import triton.language as tl
 
+from assignment.whose import theirs
+
 from . import calls, constants
 from .elementwise import Handle
 from .faults import is_ours
@@ -325,7 +327,7 @@ def _number(ty: type[int] | type[float], *args: float | str | tl.tensor, **kwarg
 
 def _of_value(function: KernelFunction, *args: KernelValue) -> KernelValue:
     """Call Python's own `len` or `list`, to which a constant is its value."""
-    return function(*map(static, args))  # theirs
+    return theirs(function, *map(static, args))
 
 
 def _of_constants(function: KernelFunction, *args: KernelValue, **kwargs: KernelValue) -> KernelValue:
@@ -333,7 +335,7 @@ def _of_constants(function: KernelFunction, *args: KernelValue, **kwargs: Kernel
     if any(isinstance(value, tensor) for value in (*args, *kwargs.values())):
         name = function.__name__
         raise TypeError(f"Did you forget to add @triton.jit ? {name} takes constants, not tensors: call tl.cdiv")
-    return function(*args, **kwargs)  # theirs
+    return theirs(function, *args, **kwargs)
 
 
 def _root(function: KernelFunction | type) -> str:
@@ -380,7 +382,7 @@ def _on_constants(function: KernelFunction, *args: KernelValue, **kwargs: Kernel
         raise TypeError(f"a kernel cannot call {name}, which is no function of Triton's; put @triton.jit before it")
     key = function, repr(args), repr(kwargs)
     if key not in _called_before:
-        _called_before[key] = function(*args, **kwargs)  # theirs
+        _called_before[key] = theirs(function, *args, **kwargs)
     result = _called_before[key]
     if not _is_constant(result):
         raise TypeError(f"a kernel cannot use what {name} returns, a {type(result).__name__}")

@@ -11,6 +11,8 @@ from typing import NoReturn
 
 import triton.language as tl
 
+from assignment.whose import theirs
+
 from . import control, numerics, reductions
 from . import semantic as semantics
 from .elementwise import Handle
@@ -74,7 +76,7 @@ def _bound(name: str, member: Callable) -> Callable:
         if builder.grid_idx is None:
             raise ValueError(f"{name} can only be called in a function decorated with @triton.jit")
         kwargs["_semantic"] = semantic
-        return function(*args, **kwargs)  # theirs
+        return theirs(function, *args, **kwargs)
 
     call.__name__, call.__doc__ = name, member.__doc__
     return call

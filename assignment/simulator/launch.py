@@ -16,6 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 import triton.language as tl
 
+from assignment.whose import theirs
+
 from . import calls
 from .arguments import typed
 from .calls import Call
@@ -59,7 +61,7 @@ def refuse(self: JITFunction, *args: LaunchArgument, **kwargs: LaunchArgument) -
 def run(self: InterpretedFunction, *args: LaunchArgument, grid: Grid, warmup: bool, **kwargs: LaunchArgument) -> None:
     """Launch: `kernel[grid](*args, **kwargs)`."""
     for hook in self.pre_run_hooks:
-        hook(*args, **kwargs)  # theirs
+        theirs(hook, *args, **kwargs)
     kernel = _kernel(self)
     values = _bind(kernel, args, kwargs)
     if warmup:
@@ -131,7 +133,7 @@ def call(self: InterpretedFunction, *args: KernelValue, **kwargs: KernelValue) -
     if builder.grid_idx is None:
         raise RuntimeError("Cannot call @triton.jit'd outside of the scope of a kernel")
     kernel = _kernel(self)
-    return kernel.function(*map(_unboxed, args), **{name: _unboxed(v) for name, v in kwargs.items()})  # theirs
+    return theirs(kernel.function, *map(_unboxed, args), **{name: _unboxed(v) for name, v in kwargs.items()})
 
 
 def _unboxed(value: KernelValue) -> KernelValue:
@@ -176,7 +178,7 @@ def _bind(kernel: _Kernel, args: tuple, kwargs: dict[str, LaunchArgument]) -> di
     for name in kwargs:
         if name not in kernel.params and not hasattr(builder.options, name):
             raise KeyError(f"Keyword argument {name} was specified but unrecognised")
-    bound = kernel.signature.bind(*args, **{k: v for k, v in kwargs.items() if k in kernel.params})  # theirs
+    bound = theirs(kernel.signature.bind, *args, **{k: v for k, v in kwargs.items() if k in kernel.params})
     bound.apply_defaults()
     return bound.arguments
 

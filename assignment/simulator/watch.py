@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 import numpy as np
 import torch
 
+from assignment.whose import theirs
+
 from .acquired import Locks, locks_in, plain
 from .calls import Call
 from .faults import InputWritten, MemoryFault, Place, Program, Race, UndefinedResult, Unwritten, at, place
@@ -321,7 +323,7 @@ class Watch:
             self._note_origin(region, offsets, operands[0].dtype.itemsize)
         if region.may_be_unwritten and (lanes := _unwritten(region, offsets, old)) is not None:
             self._meet_unwritten("updates", region, offsets, old, lanes)
-        new = operation(old, *operands).astype(old.dtype)  # theirs
+        new = theirs(operation, old, *operands).astype(old.dtype)
         self._record(region, addresses, offsets, old, new)
         memory[index] = new
         self._note_stored(region, offsets, new)

@@ -8,7 +8,7 @@ import pytest
 
 from assignment.sandbox import stage
 
-SHARED = {"pytorch_private", "protocol", "calling", "host", "simulator", "compiling"}
+SHARED = {"whose", "pytorch_private", "protocol", "calling", "host", "simulator", "compiling"}
 STAFFS = {"bank", "figures", "reference", "release", "tests"}  # build on all the rest
 
 

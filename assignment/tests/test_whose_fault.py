@@ -9,7 +9,7 @@ import textwrap
 
 import pytest
 
-from assignment.calling import whose
+from assignment import whose
 from assignment.judge.errors import SAYS_BROKEN
 from assignment.judge.replies import Failed, Ok, Raised
 from assignment.recorder.launches import grid_sizes

@@ -1,19 +1,27 @@
 """Whose an exception is: a student's, or a fault of ours that costs nobody a point without being told.
 
-An exception is ours where a statement of ours raised it without meaning to. What a `raise` says is meant, and a line
-that ends with the comment `# theirs` calls PyTorch, Triton or the submission on the submission's behalf.
+An exception is ours where a statement of ours raised it without meaning to. What a `raise` says is meant, and
+`theirs` calls PyTorch, Triton or the submission on the submission's behalf.
 """
 
 import ast
 import functools
 import linecache
 import traceback
+from collections.abc import Callable
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
-ROOT = f"{Path(__file__).resolve().parents[1]}/"
+ROOT = f"{Path(__file__).resolve().parent}/"
 THEIRS = (RecursionError, MemoryError)  # which deep or large code may meet anywhere
-MARK = "# theirs"
 MAX_FRAMES = 6  # told of an exception of ours
+Given = ParamSpec("Given")
+Returned = TypeVar("Returned")
+
+
+def theirs(function: Callable[Given, Returned], /, *args: Given.args, **kwargs: Given.kwargs) -> Returned:
+    """Return function(*args, **kwargs); what it raises is the student's, unless something of ours raised it deeper."""
+    return function(*args, **kwargs)
 
 
 def is_ours(error: BaseException) -> bool:
@@ -21,7 +29,7 @@ def is_ours(error: BaseException) -> bool:
     *_, (frame, line) = [(None, 0), *traceback.walk_tb(error.__traceback__)]
     if frame is None or not isinstance(error, Exception) or isinstance(error, THEIRS):
         return False
-    if is_of_memory(error):
+    if is_of_memory(error) or frame.f_code is theirs.__code__:
         return False
     path = frame.f_code.co_filename
     return path.startswith(ROOT) and line not in _meant(path)
@@ -39,8 +47,7 @@ def told(error: BaseException) -> str:
 
 @functools.cache
 def _meant(path: str) -> frozenset[int]:
-    """Return the lines of a file of ours at which it is not to blame for an exception."""
-    lines = linecache.getlines(path)
-    raises = (node for node in ast.walk(ast.parse("".join(lines))) if isinstance(node, ast.Raise))
-    meant = {line for node in raises for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
-    return frozenset(meant | {number for number, line in enumerate(lines, 1) if line.rstrip().endswith(MARK)})
+    """Return the lines of the `raise` statements in a file of ours."""
+    tree = ast.parse("".join(linecache.getlines(path)))
+    raises = (node for node in ast.walk(tree) if isinstance(node, ast.Raise))
+    return frozenset(line for node in raises for line in range(node.lineno, (node.end_lineno or node.lineno) + 1))
