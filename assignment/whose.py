@@ -1,7 +1,7 @@
 """Whose an exception is: a student's, or a fault of ours that costs nobody a point without being told.
 
-An exception is ours where a statement of ours raised it without meaning to. What a `raise` says is meant, and
-`theirs` calls PyTorch, Triton or the submission on the submission's behalf.
+It is the student's where our innermost frame is a `raise`, whose word is meant, or `theirs`, which calls PyTorch,
+Triton or the submission on the submission's behalf. All else is ours, whatever library raised it.
 """
 
 import ast
@@ -26,13 +26,13 @@ def theirs(function: Callable[Given, Returned], /, *args: Given.args, **kwargs: 
 
 def is_ours(error: BaseException) -> bool:
     """Return whether an exception is a fault of ours."""
-    *_, (frame, line) = [(None, 0), *traceback.walk_tb(error.__traceback__)]
-    if frame is None or not isinstance(error, Exception) or isinstance(error, THEIRS):
+    if not isinstance(error, Exception) or isinstance(error, THEIRS) or is_of_memory(error):
         return False
-    if is_of_memory(error) or frame.f_code is theirs.__code__:
+    ours = [at for at in traceback.walk_tb(error.__traceback__) if at[0].f_code.co_filename.startswith(ROOT)]
+    if not ours:
         return False
-    path = frame.f_code.co_filename
-    return path.startswith(ROOT) and line not in _meant(path)
+    code, line = ours[-1][0].f_code, ours[-1][1]
+    return code is not theirs.__code__ and line not in _meant(code.co_filename)
 
 
 def is_of_memory(error: BaseException) -> bool:

@@ -141,7 +141,7 @@ class Kernels:
         if not is_plain and entry["kind"] != "jit":
             raise ValueError(f"expected a @triton.jit function, got {entry['kind'][:50]}")
         wrap = triton.constexpr_function if is_plain else functools.partial(self._jit, **options(entry["options"]))
-        made = wrap(function)
+        made = whose.theirs(wrap, function)
         if isinstance(made, JITCallable):  # its tree is the checked one
             made.parse = functools.partial(functions.for_compiler, definition)
         return made

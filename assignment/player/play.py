@@ -344,7 +344,7 @@ class Turn:
         triton.set_allocator(self._allocate if launch.has_allocator else NullAllocator())
         try:
             positional, named = arguments.by_position(function.arg_names, values)
-            function[tuple(launch.grid)](*positional, **named, **settings)
+            whose.theirs(function[tuple(launch.grid)], *positional, **named, **settings)
         except (MemoryFault, Refused):
             raise
         except Exception as error:

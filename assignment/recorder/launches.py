@@ -237,7 +237,7 @@ class Launcher:
             values = {**tuner.nargs, **kwargs, **config.all_kwargs()}
             if config.pre_hook is not None:
                 theirs(config.pre_hook, values)
-            return tuner.fn.run(*args, **kwargs, **config.all_kwargs())
+            return theirs(tuner.fn.run, *args, **kwargs, **config.all_kwargs())
         finally:
             tuner.nargs, self._alternatives = None, None
 
@@ -249,14 +249,14 @@ class Launcher:
         kwargs: dict[str, LaunchArgument],
     ) -> None:
         """Run once as the tuner's benchmark does, under the hooks that make trial runs harmless."""
-        key = key_of(tuner, kwargs)
+        key = theirs(key_of, tuner, kwargs)
         if theirs(operator.contains, tuner.cache, key):
             return
         values = {**tuner.nargs, **kwargs, **config.all_kwargs()}
         if config.pre_hook:
             theirs(config.pre_hook, values)
         theirs(tuner.pre_hook, values)
-        tuner.fn.run(*args, **kwargs, **config.all_kwargs())
+        theirs(tuner.fn.run, *args, **kwargs, **config.all_kwargs())
         theirs(tuner.post_hook, values, exception=None)
         tuner.cache[key] = config
         theirs(tuner.pre_hook, {**tuner.nargs, **kwargs, **config.all_kwargs()}, reset_only=True)

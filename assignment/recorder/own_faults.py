@@ -6,7 +6,6 @@ from typing import Any, TypeVar
 
 from assignment import whose
 from assignment.pytorch_private import Argument
-from assignment.whose import theirs
 
 MAX_MESSAGE = 4_000  # characters
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -35,7 +34,7 @@ def noted(method: Method) -> Method:
     @functools.wraps(method)
     def entered(self: Any, /, *args: Argument, **kwargs: Argument) -> Argument:
         try:
-            return theirs(method, self, *args, **kwargs)
+            return whose.theirs(method, self, *args, **kwargs)
         except BaseException as error:
             self.faults.note(error)
             raise

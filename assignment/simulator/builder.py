@@ -200,7 +200,7 @@ class Builder(Elementwise):
                 "Kernel requires a runtime memory allocation, but no allocator was set. "
                 "Use triton.set_allocator to specify an allocator."
             )
-        return super().create_make_tensor_descriptor(*args)
+        return theirs(super().create_make_tensor_descriptor, *args)
 
     # the rest
 

@@ -178,7 +178,7 @@ def _patch_tensor() -> None:
     cls.__bool__ = _truth
     cls.__index__ = _as_index
     cls.__repr__ = cls.__str__ = lambda self: str(self.handle.data)
-    cls.T = property(lambda self: semantic.permute(self, (1, 0)))
+    cls.T = property(lambda self: theirs(semantic.permute, self, (1, 0)))
     for name, member in list(vars(cls).items()):
         is_own = inspect.isfunction(member) and member.__qualname__ == f"tensor.{name}"
         if is_own and not name.startswith("_") and not tl.core.is_builtin(member):

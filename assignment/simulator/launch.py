@@ -89,7 +89,7 @@ def _run_programs(
         is_debug = bool(options.get("debug") or self.kwargs.get("debug") or knobs.runtime.debug)
         builder.set_options(is_debug, options.get("num_warps", _N_WARPS))  # type: ignore[arg-type]
         builder.grid_dim = sizes
-        body = functools.partial(kernel.function, **arguments)
+        body = functools.partial(theirs, kernel.function, **arguments)
         try:
             _run_each(_programs(sizes, kernel, call), kernel.waits, functools.partial(watch.run, body=body))
         except MemoryFault as fault:
