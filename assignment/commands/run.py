@@ -24,6 +24,7 @@ from assignment.confined import supervisor
 from assignment.digest import grader_digest
 from assignment.judge import seeds
 from assignment.judge.pool import Pool, default_jobs, pick_device
+from assignment.plugin.fixtures import in_this_process
 from assignment.sandbox import rungs
 from assignment.scoring import checks, practice, score
 from assignment.scoring.entries import Report
@@ -54,7 +55,7 @@ def new_pool(settings: Settings, submission: Submission) -> Pool:
     seed = seeds.new_seed() if settings.seed is None else settings.seed
     device = pick_device(settings.device)
     jobs = 1 if settings.inline else settings.jobs or default_jobs(device)
-    inline = settings.path if settings.inline else None
+    inline = functools.partial(in_this_process, settings.path, device) if settings.inline else None
     return Pool(submission, device, seed, jobs, inline, settings.sandbox)
 
 

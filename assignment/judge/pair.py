@@ -5,6 +5,7 @@ PyTorch is loaded by the first call: the workers' start must not wait for it.
 """
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -297,9 +298,9 @@ class RecorderAndPlayer:
         return replace(simulated, groups=reply.groups, bare=reply.bare), found
 
     def compile(
-        self, request: Call, tensors: list["Tensor"], right: Judgement, targets: list[str], processes: int = 1
+        self, request: Call, tensors: list["Tensor"], right: Judgement, targets: list[str], jobs: int
     ) -> Reply | None:
-        """Compile the kernels of a call for the targets; host code sees each that it asks about.
+        """Compile the kernels of a call for the targets, beside other jobs; host code sees each that it asks about.
 
         `right` raises something if the results of a program are not as they must be.
         """
@@ -329,6 +330,7 @@ class RecorderAndPlayer:
             if not said.asked:
                 numbers = dict.fromkeys(targets, 0)
                 break
+        processes = max(1, len(os.sched_getaffinity(0)) // jobs)
         to_compile = requests.Compile(programs=numbers, constants=constants, processes=processes)
         return self._ask_compiler(programs, self.kernels, to_compile)
 

@@ -8,10 +8,12 @@ import os
 import time
 import zlib
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from assignment.judge.pair import RecorderAndPlayer
+from assignment.judge.pair import Answer, RecorderAndPlayer
+from assignment.protocol.requests import Direct
 from assignment.sandbox import rungs
 from assignment.sandbox.stage import GIVE_UP, GO_ON, WAIT
 from assignment.sandbox.worker_client import Stage, Worker
@@ -21,7 +23,7 @@ from assignment.submission import Submission
 from tests import operators
 
 if TYPE_CHECKING:
-    from assignment.judge.inline import InlineWorker
+    from torch import Tensor
 
 MAX_JOBS, MAX_JOBS_WITH_GPU = 8, 16
 GPU_MEMORY_OF_A_JOB = 4 << 30  # bytes, of which CUDA takes half a GiB, and what is cached some more
@@ -31,6 +33,26 @@ LONG_S = 5.0  # of a call, after which later tests wait for it where their order
 NOBODY = (1 << 31) - 1
 NO_RUNG = "none"  # the submission runs in this process, in view of a debugger
 FUNCTIONS = tuple(operators.functions())
+
+
+class CallWorker(Protocol):
+    """What answers the requests of one judging process."""
+
+    @property
+    def import_error(self) -> str:
+        """What kept the package from being imported."""
+
+    def ask(self, request: Direct, tensors: list["Tensor"]) -> Answer:
+        """Return the reply to a request; raises WorkerDied."""
+
+    def output(self) -> str:
+        """Return what the submission has printed since it was last forgotten."""
+
+    def forget_output(self) -> None: ...
+
+    def restart(self) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class Pool:
@@ -45,10 +67,13 @@ class Pool:
         device: str,
         seed: int,
         jobs: int,
-        inline: Path | None = None,
+        inline: Callable[[Path], CallWorker] | None = None,
         sandbox: str = rungs.AUTO,
     ) -> None:
-        """Check the sandbox and the submission; raises rungs.Unavailable and UnusableSubmission."""
+        """Check the sandbox and the submission; raises rungs.Unavailable and UnusableSubmission.
+
+        `inline` makes what answers requests in this process, given the folder of the submission.
+        """
         self.submission, self.device, self.seed, self.jobs = submission, device, seed, jobs
         self.rung = NO_RUNG if inline else rungs.choose(sandbox, device)
         # where there is a GPU, or a debugger, host code hears of the same one in all calls
@@ -67,22 +92,13 @@ class Pool:
         self._compiler: Worker | None = None  # this process's worker that compiles
         self.stage = Stage(submission, device)
         self.stage.turn, self.stage.patience, self.stage.hung = self._turn, self._patience, self._has_hung
-        self.workers: list[RecorderAndPlayer | InlineWorker] = []
+        self.workers: list[CallWorker] = []
         try:
-            self._employ(inline)
+            for _ in range(jobs):
+                self.workers.append(inline(self.stage.submission) if inline else self._new_pair())
         except BaseException:
             self.close()
             raise
-
-    def _employ(self, inline: Path | None) -> None:
-        if inline:
-            from assignment.judge.inline import InlineWorker  # loads PyTorch
-
-            folder = inline.resolve() if inline.is_dir() else self.stage.submission
-            self.workers.append(InlineWorker(folder, self.device))
-        else:
-            for _ in range(self.jobs):
-                self.workers.append(self._new_pair())
 
     def _new_pair(self) -> RecorderAndPlayer:
         """Return what answers the requests of one judging process."""

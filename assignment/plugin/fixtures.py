@@ -1,14 +1,16 @@
 """What a test of the submission gets from the grader, and the pool of workers behind it."""
 
 import contextlib
+import functools
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from assignment.judge import seeds
 from assignment.judge.errors import SubmissionError
-from assignment.judge.pool import Pool, default_jobs, pick_device
+from assignment.judge.pool import CallWorker, Pool, default_jobs, pick_device
 from assignment.pytest_private import call_again
 from assignment.submission import UnusableSubmission, read
 
@@ -58,9 +60,16 @@ def pool_for(config: pytest.Config) -> Pool:
         device,
         seeds.new_seed() if seed is None else seed,
         1 if alone else config.getoption("jobs") or default_jobs(device),
-        path if inline else None,
+        functools.partial(in_this_process, path, device) if inline else None,
         config.getoption("sandbox"),
     )
+
+
+def in_this_process(path: Path, device: str, staged: Path) -> CallWorker:
+    """Return what answers requests here, in view of a debugger: on the submission where it lies, or as it is staged."""
+    from assignment.plugin.inline import InlineWorker  # loads PyTorch
+
+    return InlineWorker(path.resolve() if path.is_dir() else staged, device)
 
 
 def turn(seed: int, item: pytest.Item) -> int:
