@@ -206,7 +206,7 @@ def costs(function: Callable, request: Costs, tensors: list, seen: "calls.Call")
     seen.launches.clear()
     with HostTraffic() as host:
         outputs, bare = results(theirs(function, *tensors, **request.options))
-    figures = summary(seen, host, tensors, outputs)
+    figures = summary(seen.launches, host, tensors, outputs)
     return [outputs, [torch.tensor(figures[name], dtype=torch.int64) for name in COSTS]], bare
 
 

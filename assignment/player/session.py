@@ -63,7 +63,7 @@ class PlayerSession:
             player.work.returned(group)
         match request:
             case Costs():
-                found = summary(seen, played.host, inputs, groups[0], player.work.input_labels)
+                found = summary(seen.launches, played.host, inputs, groups[0], player.work.input_labels)
                 figures = [torch.tensor(found[name], dtype=torch.int64) for name in COSTS]
             case Largest():
                 figures = [torch.tensor(largest(played))]

@@ -16,11 +16,10 @@ import triton.language as tl
 from triton import Config
 
 from assignment.protocol.messages import Value
-from assignment.protocol.program import Arguments, Launch, WarmUp, drawn, given
+from assignment.protocol.program import Arguments, Launch, drawn, given
 from assignment.simulator import dtypes
 from assignment.simulator.autotune import key_of
 from assignment.simulator.kernel_values import Grid, LaunchArgument, grid_sizes
-from assignment.simulator.properties import Properties
 from assignment.simulator.triton_private import (
     Autotuner,
     JITCallable,
@@ -36,7 +35,7 @@ from assignment.whose import theirs
 from .kernels import Described, advice, kind_of
 from .own_faults import noted
 from .tape import Tape, has_storage
-from .wanted import CompiledStandIn, Wanted
+from .wanted import CompiledStandIn, HeardOf, Wanted
 
 MIN_INT, MAX_INT = -(2**63), 2**64 - 1  # of an argument
 FLOATS = ("fp16", "bf16", "fp32", "fp64")  # how an annotation may fix a parameter's type
@@ -57,10 +56,7 @@ class Launcher:
     def __init__(self, tape: Tape, kernels: Described) -> None:
         self._tape, self._kernels, self.faults = tape, kernels, tape.faults
         self._of_thread = threading.local()
-        # of compiled kernels, by key: what the judge has told
-        self.figures: dict[str, dict[str, int]] = {}
-        self.target: str | Properties = ""  # the GPU that host code hears of
-        self.asked = set[str]()  # what host code has asked of the GPU since it was imported
+        self.gpu = HeardOf(tape, kernels)
         self._configurations: int | list[int] = 0
         self._n_tuned = 0  # launches of autotuned kernels in this call
         self._drawn: int | None = None
@@ -110,7 +106,7 @@ class Launcher:
                 described = None  # of dtypes in place of tensors
             if described and not warmup:
                 self._note(kernel, grid_sizes(grid, values), *described)
-        wanted = Wanted(self, kernel, described)
+        wanted = Wanted(self.gpu, kernel, described)
         return CompiledStandIn(lambda later, *given: self._later(kernel, later, given, kwargs), wanted)
 
     def _later(self, kernel: JITFunction, grid: Grid, args: tuple, options: dict[str, LaunchArgument]) -> None:
@@ -153,19 +149,6 @@ class Launcher:
             value = _as_float(parameter.name, value)
         _expect_launchable(parameter.name, value)
         return self.encode(parameter.name, value)
-
-    def ask_for(self, key: str, kernel: JITFunction, arguments: Arguments, options: Arguments) -> None:
-        """Tell the judge that the call depends on figures of this kernel that are not known yet."""
-        self._tape.step(WarmUp(self._kernels.number(kernel), [1, 1, 1], arguments, options, key, self._tape.line()))
-
-    @property
-    def chunk(self) -> int:
-        """The number of the current program: view numbers differ between programs."""
-        return self._tape.chunk
-
-    def dtype(self, view: int) -> str:
-        """Return the dtype of a view."""
-        return self._tape.dtype(view)
 
     def encode(self, name: str, value: LaunchArgument, depth: int = 0) -> Value:
         """Return an argument of a launch as JSON; raises TypeError if a kernel cannot take it."""

@@ -44,7 +44,7 @@ class Watch:
 
     def __init__(self, kernel: str, grid: Program, waits: bool, call: Call) -> None:
         self.kernel, self._call = kernel, call
-        self._regions = Regions(kernel, grid, call)
+        self._regions = Regions(kernel, grid, call.inputs, call.storages)
         self._races = Races(kernel, waits, call.warn)
         self.undefined = Undefined()
         self.cost = LaunchCost(kernel, grid) if call.is_traced else None
