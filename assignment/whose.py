@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 ROOT = f"{Path(__file__).resolve().parent}/"
-THEIRS = (RecursionError, MemoryError)  # which deep or large code may meet anywhere
 MAX_FRAMES = 6  # told of an exception of ours
 Given = ParamSpec("Given")
 Returned = TypeVar("Returned")
@@ -26,13 +25,11 @@ def theirs(function: Callable[Given, Returned], /, *args: Given.args, **kwargs: 
 
 def is_ours(error: BaseException) -> bool:
     """Return whether an exception is a fault of ours."""
-    if not isinstance(error, Exception) or isinstance(error, THEIRS) or is_of_memory(error):
+    if not isinstance(error, Exception) or isinstance(error, RecursionError) or is_of_memory(error):
         return False
-    ours = [at for at in traceback.walk_tb(error.__traceback__) if at[0].f_code.co_filename.startswith(ROOT)]
-    if not ours:
-        return False
-    code, line = ours[-1][0].f_code, ours[-1][1]
-    return code is not theirs.__code__ and line not in _meant(code.co_filename)
+    places = ((frame.f_code, line) for frame, line in traceback.walk_tb(error.__traceback__))
+    *_, (code, line) = [(None, 0), *(at for at in places if at[0].co_filename.startswith(ROOT))]
+    return code not in (None, theirs.__code__) and line not in _meant(code.co_filename)
 
 
 def is_of_memory(error: BaseException) -> bool:

@@ -6,26 +6,22 @@ and whether the function returned one bare tensor.
 
 import contextlib
 import gc
-import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, assert_never
 
 import torch
 
-from assignment.calling.probes import InputsBefore, Returned
+from assignment.calling.probes import OF_EARLIER, InputsBefore, Returned
 from assignment.protocol import wire
 from assignment.protocol.messages import Options
-from assignment.protocol.replies import Fault, Ok
+from assignment.protocol.replies import MAX_NOTE, Fault, Ok, told
 from assignment.protocol.requests import Again, Call, Called, Costs, Direct, Gradients, Kept, Largest
 from assignment.whose import theirs
 
 if TYPE_CHECKING:
     from assignment.simulator import calls
-
-MAX_NOTES = 4  # warnings in a reply
-MAX_NOTE = 1_000  # characters
 
 
 class WrongReturn(Exception):
@@ -48,14 +44,14 @@ def answer(function: Callable, request: Direct, tensors: list, device: str, fold
                 raise
         if seen.faults:
             fault = seen.faults[0]
-            return Fault(told([str(fault)], folder)[0], fault.kind), []
+            return Fault(str(fault).replace(f"{folder}/", "")[:MAX_NOTE], fault.kind), []
     if not isinstance(request, Again):  # which writes to the inputs itself, and lets the grader compare
         refuse_shared_memory(before, groups[0])
     if isinstance(request, Call):
         # each in memory of its own
         groups = [[result.clone() for result in group] for group in groups]
     flat = moved([tensor.detach() for group in groups for tensor in group], "cpu")
-    notes, nans = told(seen.warnings, folder), told(seen.nans.values(), folder)
+    notes, nans = (told(text.replace(f"{folder}/", "") for text in of) for of in (seen.warnings, seen.nans.values()))
     return Ok(tuple(map(len, groups)), bare, notes=notes, nans=nans), flat
 
 
@@ -83,12 +79,8 @@ _returned = Returned()
 
 def refuse_shared_memory(inputs: InputsBefore, results: list) -> None:
     """Raise WrongReturn if a call wrote to its inputs, or returned memory that is not new."""
-    if (position := inputs.written_to()) is not None:
-        raise WrongReturn(f"argument {position} was written to: inputs must stay as they are")
-    if inputs.shares_memory(results):
-        raise WrongReturn("a result shares its memory with an input: return memory of your own")
-    if _returned.holds(results):
-        raise WrongReturn("a result lies in the memory of an earlier call's result: make new memory in each call")
+    if why := inputs.misuse(results) or (OF_EARLIER if _returned.holds(results) else ""):
+        raise WrongReturn(why)
     _returned.add(results)
 
 
@@ -102,11 +94,6 @@ def watched(tensors: list, request: Direct, device: str) -> "Iterator[calls.Call
 
     with calls.Call(tensors, request.order, isinstance(request, Costs)) as seen:
         yield seen
-
-
-def told(texts: Iterable[str], folder: Path) -> tuple[str, ...]:
-    """Return the first messages, cut to a reply's length, with the submission's own paths."""
-    return tuple(text.replace(f"{folder}/", "")[:MAX_NOTE] for text in itertools.islice(texts, MAX_NOTES))
 
 
 def call(function: Callable, request: Called, tensors: list) -> tuple[list[list], bool]:

@@ -17,6 +17,7 @@ from assignment.judge import replies
 from assignment.judge.replies import Compiled, Failed, Ok, Raised, Recorded, Reply, SaysBroken
 from assignment.protocol import requests
 from assignment.protocol.messages import ConstantsSeen, Value
+from assignment.protocol.replies import MAX_NOTES
 from assignment.protocol.requests import Again, Backward, Call, Called, Costs, Direct, Kept, Playable, Recordable, Sweep
 from assignment.sandbox.stage import Stage
 from assignment.sandbox.worker_client import Worker, WorkerDied
@@ -292,7 +293,7 @@ class RecorderAndPlayer:
             if not isinstance(reply, Failed) or reply.fits:
                 return reply, found
             note = "judged in the simulator: the GPU has no room for this call"
-            return replace(simulated, notes=(note, *simulated.notes)[: replies.MAX_SAID]), results
+            return replace(simulated, notes=(note, *simulated.notes)[:MAX_NOTES]), results
         if not isinstance(request, ON_GPU):
             return simulated, results
         return replace(simulated, groups=reply.groups, bare=reply.bare), found

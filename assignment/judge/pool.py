@@ -76,6 +76,7 @@ class Pool:
         """
         self.submission, self.device, self.seed, self.jobs = submission, device, seed, jobs
         self.rung = NO_RUNG if inline else rungs.choose(sandbox, device)
+        self._sandbox = None if inline else self.rung  # None: the best
         # where there is a GPU, or a debugger, host code hears of the same one in all calls
         self.draws_multiprocessors = device != "cuda" and not inline
         self._numbers = {check.name: number for number, check in enumerate(checks.declared())}
@@ -105,10 +106,6 @@ class Pool:
         pair = RecorderAndPlayer(self.stage, self._sandbox, self._gpu)
         pair.compiler = self.compiler
         return pair
-
-    @property
-    def _sandbox(self) -> str | None:
-        return None if self.rung == NO_RUNG else self.rung
 
     def recorder_and_player(self) -> RecorderAndPlayer:
         """Return this process's recorder and player, started at their first use."""

@@ -5,17 +5,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from .labels import (
-    FIRST_INPUT,
-    FIRST_SOURCE,
-    FOREIGN,
-    FRESH,
-    INPUT,
-    LAST_SOURCE,
-    NEXT_CALL,
-    HostOperation,
-    Memory,
-)
+from .labels import FIRST_INPUT, FIRST_SOURCE, FOREIGN, FRESH, INPUT, LAST_SOURCE, NEXT_CALL, HostOperation, Memory
 
 
 class Known:

@@ -10,7 +10,7 @@ import triton
 from assignment import whose
 from assignment.protocol import program as programs
 from assignment.protocol.messages import Value
-from assignment.protocol.replies import Raised
+from assignment.protocol.replies import MAX_NOTE, Raised
 from assignment.protocol.requests import Again, Backward, Called, Costs, Forward, Gradients, Kept, Largest
 from assignment.pytorch_private import Argument, Keywords, OpOverload
 from assignment.simulator import calls, undefined
@@ -28,7 +28,6 @@ from .work import Work
 
 MAX_POISON = 1 << 30  # bytes
 MAX_ELEMENTS = 1 << 28  # of a tensor, which a stride of 0 makes of little memory; labels take a byte for each
-MAX_NOTE = 1_000  # characters of a message
 FUSED = ("_flash_attention", "_efficient_attention", "_cudnn_attention", "multi_head_attention")
 SDPA = ("scaled_dot_product", "_safe_softmax")  # one of these is in all that it is made of
 

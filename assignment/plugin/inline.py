@@ -52,7 +52,7 @@ class InlineWorker:
 
     @property
     def import_error(self) -> str:
-        return self._session.import_error
+        return self._session.submission.import_error
 
     def output(self) -> str:
         return ""

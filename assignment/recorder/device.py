@@ -107,9 +107,7 @@ class OnGpu(TorchFunctionMode):
     def _made(self, func: Callable[..., Argument], args: Any, kwargs: Keywords) -> Argument:
         """Call any other function, with its device recorded."""
         kwargs.pop("pin_memory", None)  # needs a driver
-        if "device" not in kwargs:
-            return theirs(func, *args, **kwargs)
-        device = _kind(kwargs["device"])
+        device = _kind(kwargs.get("device"))
         if device not in ("cuda", "cpu"):
             return theirs(func, *args, **kwargs)
         kwargs["device"] = CPU
@@ -121,13 +119,13 @@ class wanted:  # noqa: N801 - used as a function
     """A context manager: memory that is made inside lies on this device."""
 
     def __init__(self, tape: Tape, device: str) -> None:
-        self._tape, self._device = tape, device
+        self._thread, self._device = tape.of_thread, device
 
     def __enter__(self) -> None:
-        self._before, self._tape.device = self._tape.device, self._device
+        self._before, self._thread.device = self._thread.device, self._device
 
     def __exit__(self, *_: Raised) -> None:
-        self._tape.device = self._before
+        self._thread.device = self._before
 
 
 _HOW = ("non_blocking", "copy")  # the last arguments of `to`

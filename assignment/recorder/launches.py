@@ -50,12 +50,18 @@ instrumentation_mode waves_per_eu matrix_instr_nonkdim kpack
 OPTIONS = frozenset(_OPTIONS.split())
 
 
+class _TunedInThread(threading.local):
+    """The configurations of the autotuned kernel that this thread is launching; None if it is not tuned."""
+
+    alternatives: list[Arguments] | None = None
+
+
 class Launcher:
     """Records launches on the tape."""
 
     def __init__(self, tape: Tape, kernels: Described) -> None:
         self._tape, self._kernels, self.faults = tape, kernels, tape.faults
-        self._of_thread = threading.local()
+        self._of_thread = _TunedInThread()
         self.gpu = HeardOf(tape, kernels)
         self._configurations: int | list[int] = 0
         self._n_tuned = 0  # launches of autotuned kernels in this call
@@ -66,15 +72,6 @@ class Launcher:
         launcher = self
         JITFunction.run = lambda kernel, /, *args, **kwargs: launcher.run(kernel, *args, **kwargs)
         Autotuner.run = lambda tuner, /, *args, **kwargs: launcher.tune(tuner, *args, **kwargs)
-
-    @property
-    def _alternatives(self) -> list[Arguments] | None:
-        """The configurations of the autotuned kernel that this thread is launching; None if it is not tuned."""
-        return getattr(self._of_thread, "alternatives", None)
-
-    @_alternatives.setter
-    def _alternatives(self, configurations: list[Arguments] | None) -> None:
-        self._of_thread.alternatives = configurations
 
     def choose(self, configurations: int | list[int], drawn: int | None = None) -> None:
         """Begin a call: set an autotuned kernel's configuration, for all launches or for each, or what draws it."""
@@ -130,7 +127,7 @@ class Launcher:
     def _note(self, kernel: JITFunction, sizes: list[int], arguments: Arguments, options: Arguments) -> None:
         number = self._kernels.number(kernel)
         has_allocator = not isinstance(allocator(), NullAllocator)
-        described = arguments, options, self._alternatives, has_allocator
+        described = arguments, options, self._of_thread.alternatives, has_allocator
         self._tape.step(Launch(number, sizes, *described, self._tape.line()))
 
     def _described(
@@ -214,7 +211,7 @@ class Launcher:
                 raise ValueError(f"no configuration of {tuner.base_fn.__name__} is left after pruning")
             alternatives = [{name: self.encode(name, x) for name, x in one.all_kwargs().items()} for one in configs]
             tuner.best_config = config = configs[self._chosen(alternatives, tuner.arg_names)]
-            self._alternatives = alternatives
+            self._of_thread.alternatives = alternatives
             if is_choice:
                 self._trial(tuner, config, args, kwargs)
             values = {**tuner.nargs, **kwargs, **config.all_kwargs()}
@@ -222,7 +219,7 @@ class Launcher:
                 theirs(config.pre_hook, values)
             return theirs(tuner.fn.run, *args, **kwargs, **config.all_kwargs())
         finally:
-            tuner.nargs, self._alternatives = None, None
+            tuner.nargs, self._of_thread.alternatives = None, None
 
     def _trial(
         self,

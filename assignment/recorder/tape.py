@@ -47,6 +47,10 @@ METADATA = {f"aten::{name}_" for name in _OF_TENSORS.split()}
 RESIZING = ("aten::resize_", "aten::resize_as_")
 
 
+class _WantedInThread(threading.local):
+    device = ""  # that this thread's new memory is wanted on; "" if it is not said
+
+
 class Tape(TorchDispatchMode):
     """Records what the operations inside do."""
 
@@ -63,22 +67,13 @@ class Tape(TorchDispatchMode):
         self.chunk = 0  # the number of the program that is being written
         # numbers of storages that a GPU machine would have on its GPU
         self.on_gpu: set[int] = set()
-        self._of_thread = threading.local()
+        self.of_thread = _WantedInThread()
         self.lock = threading.RLock()  # tables are filled by one thread at a time
         self.default_device = "cpu"
         self.is_strict = True  # whether tensors of two devices may not be mixed
         self.faults = Faults()
         self.modes: list[TorchDispatchMode | TorchFunctionMode] = [self]  # that are on while a submission's code runs
         self._new_chunk()
-
-    @property
-    def device(self) -> str:
-        """The device that this thread's new memory is wanted on; "" if it is not said."""
-        return getattr(self._of_thread, "device", "")
-
-    @device.setter
-    def device(self, device: str) -> None:
-        self._of_thread.device = device
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -186,7 +181,7 @@ class Tape(TorchDispatchMode):
 
     def _place(self, number: int, sources: Sequence[torch.Tensor] = ()) -> None:
         """Record where new memory lies: on the device asked for, or its operands' device."""
-        device = self.device or ("cuda" if any(map(self.is_on_gpu, sources)) else self.default_device)
+        device = self.of_thread.device or ("cuda" if any(map(self.is_on_gpu, sources)) else self.default_device)
         if device.startswith("cuda"):
             self.on_gpu.add(number)
 
