@@ -51,7 +51,7 @@ class Run:
             check: whose case it is.
         """
         self._pool, self._order, self._check = pool, order, check
-        pool.check = check
+        pool.shared.check = check
         self._worker = pool.workers[pool.worker_index]
         self._call = ""
         self.asked: Direct | None = None  # the last request,
@@ -308,14 +308,14 @@ class Run:
             yield
         except WorkerDied as error:
             if error.ran:
-                self._pool.died(self._check, error.status)
+                self._pool.shared.died(self._check, error.status)
             else:
                 self._expect_alive()
             raise SubmissionError(error.status, f"{when}{error}", error.ran) from error
 
     def _expect_alive(self) -> None:
         """Raise SubmissionError where another case of the check has ended its worker: the check has failed."""
-        if status := self._pool.given_up(self._check):
+        if status := self._pool.shared.given_up(self._check):
             what = "crashed" if status == score.CRASHED else "run out of time"
             raise SubmissionError(status, f"not run: another case of this check has {what}", ran=False)
 

@@ -41,7 +41,10 @@ Judgement = Callable[[Ok, list["Tensor"]], None]
 
 
 class RecorderAndPlayer:
-    """Two processes; losing one restarts both: a player has the memory of what its recorder has done since import."""
+    """Two processes; losing one restarts both: a player has the memory of what its recorder has done since import.
+
+    To record, to play and to compile are one class, because each may end both processes, and the others must know.
+    """
 
     def __init__(self, stage: Stage, rung: str | None, gpu: dict[str, int | str] | None = None) -> None:
         """Start both, and a player on the GPU with these properties, if any."""

@@ -52,7 +52,10 @@ class _WantedInThread(threading.local):
 
 
 class Tape(TorchDispatchMode):
-    """Records what the operations inside do."""
+    """Records what the operations inside do.
+
+    One class, because numbers, views and steps are tables of one program, filled under one lock by what PyTorch calls.
+    """
 
     def __init__(self, folder: str) -> None:
         """Start a tape; `folder` holds the submission's files, whose lines are recorded."""
