@@ -183,7 +183,7 @@ def _answered(role: str, answer: Session, header: "Header", tensors: list) -> tu
 
     The process that has the submission may say so without one: the judge does not believe it.
     """
-    from assignment.calling import whose  # not before main() has set the path
+    from assignment import whose  # not before main() has set the path
     from assignment.protocol import replies, requests  # likewise
 
     try:

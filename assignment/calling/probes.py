@@ -9,6 +9,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 # bytes of an input's storage; those beyond are views that stride over gigabytes
 COMPARED_UP_TO = 64 << 20
 REMEMBERED = 256  # results of earlier calls
+OF_EARLIER = "a result lies in the memory of an earlier call's result: make new memory in each call"
 
 
 class InputsBefore:
@@ -17,6 +18,13 @@ class InputsBefore:
     def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
         self._tensors = tensors
         self._before = [_bytes_of(tensor).clone() for tensor in tensors]
+
+    def misuse(self, results: Sequence[torch.Tensor]) -> str:
+        """Return what a call with these results did to its inputs; "" for nothing."""
+        if (position := self.written_to()) is not None:
+            return f"argument {position} was written to: inputs must stay as they are"
+        shares = self.shares_memory(results)
+        return "a result shares its memory with an input: return memory of your own" if shares else ""
 
     def written_to(self) -> int | None:
         """Return the position of the first input whose memory, padding included, has changed."""

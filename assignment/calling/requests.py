@@ -6,25 +6,22 @@ and whether the function returned one bare tensor.
 
 import contextlib
 import gc
-import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, assert_never
 
 import torch
 
-from assignment.calling.probes import InputsBefore, Returned
+from assignment.calling.probes import OF_EARLIER, InputsBefore, Returned
 from assignment.protocol import wire
 from assignment.protocol.messages import Options
-from assignment.protocol.replies import Fault, Ok
+from assignment.protocol.replies import MAX_NOTE, Fault, Ok, told
 from assignment.protocol.requests import Again, Call, Called, Costs, Direct, Gradients, Kept, Largest
+from assignment.whose import theirs
 
 if TYPE_CHECKING:
     from assignment.simulator import calls
-
-MAX_NOTES = 4  # warnings in a reply
-MAX_NOTE = 1_000  # characters
 
 
 class WrongReturn(Exception):
@@ -47,14 +44,14 @@ def answer(function: Callable, request: Direct, tensors: list, device: str, fold
                 raise
         if seen.faults:
             fault = seen.faults[0]
-            return Fault(told([str(fault)], folder)[0], fault.kind), []
+            return Fault(str(fault).replace(f"{folder}/", "")[:MAX_NOTE], fault.kind), []
     if not isinstance(request, Again):  # which writes to the inputs itself, and lets the grader compare
         refuse_shared_memory(before, groups[0])
     if isinstance(request, Call):
         # each in memory of its own
         groups = [[result.clone() for result in group] for group in groups]
     flat = moved([tensor.detach() for group in groups for tensor in group], "cpu")
-    notes, nans = told(seen.warnings, folder), told(seen.nans.values(), folder)
+    notes, nans = (told(text.replace(f"{folder}/", "") for text in of) for of in (seen.warnings, seen.nans.values()))
     return Ok(tuple(map(len, groups)), bare, notes=notes, nans=nans), flat
 
 
@@ -82,12 +79,8 @@ _returned = Returned()
 
 def refuse_shared_memory(inputs: InputsBefore, results: list) -> None:
     """Raise WrongReturn if a call wrote to its inputs, or returned memory that is not new."""
-    if (position := inputs.written_to()) is not None:
-        raise WrongReturn(f"argument {position} was written to: inputs must stay as they are")
-    if inputs.shares_memory(results):
-        raise WrongReturn("a result shares its memory with an input: return memory of your own")
-    if _returned.holds(results):
-        raise WrongReturn("a result lies in the memory of an earlier call's result: make new memory in each call")
+    if why := inputs.misuse(results) or (OF_EARLIER if _returned.holds(results) else ""):
+        raise WrongReturn(why)
     _returned.add(results)
 
 
@@ -103,14 +96,9 @@ def watched(tensors: list, request: Direct, device: str) -> "Iterator[calls.Call
         yield seen
 
 
-def told(texts: Iterable[str], folder: Path) -> tuple[str, ...]:
-    """Return the first messages, cut to a reply's length, with the submission's own paths."""
-    return tuple(text.replace(f"{folder}/", "")[:MAX_NOTE] for text in itertools.islice(texts, MAX_NOTES))
-
-
 def call(function: Callable, request: Called, tensors: list) -> tuple[list[list], bool]:
     """Return the results."""
-    outputs, bare = results(function(*tensors, **request.options))  # theirs
+    outputs, bare = results(theirs(function, *tensors, **request.options))
     return [outputs], bare
 
 
@@ -124,12 +112,12 @@ def again(
     """
     middle = len(tensors) // 2
     inputs, others = tensors[:middle], tensors[middle:]
-    first, bare = results(function(*inputs, **request.options))  # theirs
+    first, bare = results(theirs(function, *inputs, **request.options))
     after_first = [tensor.clone() for tensor in inputs]
     for tensor, other in zip(inputs, others, strict=True):
         tensor.copy_(other)
     begin_again()
-    second, bare_again = results(function(*inputs, **request.options))  # theirs
+    second, bare_again = results(theirs(function, *inputs, **request.options))
     if (bare_again, len(second)) != (bare, len(first)):
         raise WrongReturn("returned another number of tensors when it was called again")
     return [first, after_first, second, inputs], bare
@@ -153,7 +141,7 @@ def gradients(function: Callable, request: Gradients, tensors: list) -> tuple[li
     wanted = [inputs[i] for i in wrt]
     end = output if grad is not None else output.sum()
     came = [
-        torch.autograd.grad(end, wanted, grad, retain_graph=i + 1 < times, allow_unused=True)  # theirs
+        theirs(torch.autograd.grad, end, wanted, grad, retain_graph=i + 1 < times, allow_unused=True)
         for i in range(times)
     ]
     for number, gradient in zip(wrt, came[0], strict=True):
@@ -167,7 +155,7 @@ def gradients(function: Callable, request: Gradients, tensors: list) -> tuple[li
 
 def differentiable(function: Callable, options: Options, inputs: list) -> torch.Tensor:
     """Return the one tensor that a differentiable function returns."""
-    outputs, bare = results(function(*inputs, **options))  # theirs
+    outputs, bare = results(theirs(function, *inputs, **options))
     if not bare:
         raise WrongReturn("returned a tuple, expected a torch.Tensor")
     if not outputs[0].requires_grad:
@@ -190,7 +178,7 @@ def kept(function: Callable, request: Called, tensors: list) -> tuple[list[list]
     after = reachable_storages()
     ours = {output.untyped_storage()._cdata, *before}
     held = torch.tensor(sum(size for key, size in after.items() if key not in ours))
-    return [[held], list(torch.autograd.grad(output, inputs, torch.ones_like(output)))], False  # theirs
+    return [[held], list(theirs(torch.autograd.grad, output, inputs, torch.ones_like(output)))], False
 
 
 def costs(function: Callable, request: Costs, tensors: list, seen: "calls.Call") -> tuple[list[list], bool]:
@@ -201,11 +189,11 @@ def costs(function: Callable, request: Costs, tensors: list, seen: "calls.Call")
     """
     from assignment.simulator.costs import COSTS, HostTraffic, summary  # not there in a process that times
 
-    results(function(*tensors, **request.options))  # theirs
+    results(theirs(function, *tensors, **request.options))
     seen.launches.clear()
     with HostTraffic() as host:
-        outputs, bare = results(function(*tensors, **request.options))  # theirs
-    figures = summary(seen, host, tensors, outputs)
+        outputs, bare = results(theirs(function, *tensors, **request.options))
+    figures = summary(seen.launches, host, tensors, outputs)
     return [outputs, [torch.tensor(figures[name], dtype=torch.int64) for name in COSTS]], bare
 
 
@@ -214,7 +202,7 @@ def largest(function: Callable, request: Called, tensors: list) -> tuple[list[li
     from assignment.simulator.costs import HostTraffic  # not there in a process that times
 
     with HostTraffic() as host:
-        outputs, bare = results(function(*tensors, **request.options))  # theirs
+        outputs, bare = results(theirs(function, *tensors, **request.options))
     return [outputs, [torch.tensor(host.largest)]], bare
 
 

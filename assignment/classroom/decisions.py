@@ -23,12 +23,12 @@ import re
 import tomllib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 from assignment import text
-from assignment.classroom.kept import KeptReport
+from assignment.classroom.kept import Decision, KeptReport
 from assignment.commands.files import replace
 from assignment.scoring import checks
 from assignment.submission import UnusableSubmission
@@ -41,24 +41,6 @@ HEAD = """\
 # sha256 says which submission is meant: once another is handed in, the decision is void.
 """
 BEGIN = re.compile(r"^[ \t]*\[\[[ \t]*decision[ \t]*\]\]", re.MULTILINE)
-
-
-@dataclass(frozen=True)
-class Decision:
-    """The points of a problem of one submission, or with the problem "total" of all of it."""
-
-    name: str
-    problem: str
-    points: float
-    reason: str
-    by: str
-    when: str
-    sha256: str  # of the submission; "" of one that cannot be read
-
-    @property
-    def told(self) -> str:
-        """Say it in a line."""
-        return f"{self.problem}: {self.points:g} points, by {self.by}: {self.reason}"
 
 
 def largest(problem: str) -> float:

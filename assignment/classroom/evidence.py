@@ -6,8 +6,7 @@ from pathlib import Path
 
 from assignment import text
 from assignment.classroom import decisions
-from assignment.classroom.decisions import Decision
-from assignment.classroom.kept import KeptReport
+from assignment.classroom.kept import Decision, KeptReport
 from assignment.commands.excerpts import Excerpt, excerpts
 from assignment.sandbox import rungs
 from assignment.scoring import causes, score

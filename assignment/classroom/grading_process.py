@@ -50,7 +50,7 @@ class Serve(GraderProblems):
         for line in sys.stdin:
             job = json.loads(line)
             files = {name: text.encode() for name, text in job["files"].items()}
-            self._pool.until = time.monotonic() + job["limit_s"]
+            self._pool.shared.until = time.monotonic() + job["limit_s"]
             self._say(self._graded(Path(job["name"]), Submission(files), session.items))
         return True
 
@@ -88,7 +88,7 @@ class Serve(GraderProblems):
         for number, item in enumerate(items):
             item.user_properties.clear()  # those of the submission before
             reports = runtestprotocol(item, log=False, nextitem=None)
-            if time.monotonic() > self._pool.until:
+            if time.monotonic() > self._pool.shared.until:
                 return number
             for told in reports:
                 judge.pytest_runtest_logreport(told)

@@ -1,11 +1,27 @@
 """What the files of a class hold: reports as they are kept, and who handed in what."""
 
-from typing import TYPE_CHECKING, TypedDict
+from dataclasses import dataclass
+from typing import TypedDict
 
 from assignment.scoring.entries import GradeDetails
 
-if TYPE_CHECKING:
-    from assignment.classroom.decisions import Decision
+
+@dataclass(frozen=True)
+class Decision:
+    """The points of a problem of one submission, or with the problem "total" of all of it."""
+
+    name: str
+    problem: str
+    points: float
+    reason: str
+    by: str
+    when: str
+    sha256: str  # of the submission; "" of one that cannot be read
+
+    @property
+    def told(self) -> str:
+        """Say it in a line."""
+        return f"{self.problem}: {self.points:g} points, by {self.by}: {self.reason}"
 
 
 class HandedEntry(TypedDict):
@@ -37,7 +53,7 @@ class KeptReport(GradeDetails, total=False):
     failed: str
     waiting: bool
     classroom: GradingEntry
-    decided: dict[str, "Decision"]  # by problem
+    decided: dict[str, Decision]  # by problem
 
 
 class GraderAnswer(TypedDict):

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from assignment.classroom import COMMAND, decisions, grades, results
-from assignment.classroom.decisions import Decision
 from assignment.classroom.handed_in import Handed
-from assignment.classroom.kept import KeptReport
+from assignment.classroom.kept import Decision, KeptReport
 from assignment.commands.files import replace
 from assignment.submission import UnusableSubmission
 

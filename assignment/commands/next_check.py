@@ -79,7 +79,7 @@ class Following:
         command = settings.command(pool.seed)
         judge = First(turns, console, command)
         run.introduce(settings, pool, console)
-        pool.is_in_order = True
+        pool.shared.is_in_order = True
         if not run.judged(judge, turns, pool):
             return run.INTERRUPTED
         if judge.problems:

@@ -22,8 +22,8 @@ from assignment.commands.collector import GraderProblems, Judge
 from assignment.commands.settings import Settings
 from assignment.confined import supervisor
 from assignment.digest import grader_digest
-from assignment.judge import seeds
-from assignment.judge.pool import Pool, default_jobs, pick_device
+from assignment.judge.pool import Pool
+from assignment.plugin.fixtures import started
 from assignment.sandbox import rungs
 from assignment.scoring import checks, practice, score
 from assignment.scoring.entries import Report
@@ -51,11 +51,8 @@ def new_pool(settings: Settings, submission: Submission) -> Pool:
     supervisor.adopt_orphans()
     if settings.inline:
         signal.signal(signal.SIGINT, signal.default_int_handler)  # Ctrl-C is for the debugger
-    seed = seeds.new_seed() if settings.seed is None else settings.seed
-    device = pick_device(settings.device)
-    jobs = 1 if settings.inline else settings.jobs or default_jobs(device)
-    inline = settings.path if settings.inline else None
-    return Pool(submission, device, seed, jobs, inline, settings.sandbox)
+    path, device, seed = settings.path, settings.device, settings.seed
+    return started(submission, path, device, seed, settings.jobs, settings.inline, settings.sandbox)
 
 
 def runnable(settings: Settings, selected: list[checks.Check], pool: Pool) -> list[checks.Check]:

@@ -14,36 +14,31 @@ class DirectSession:
     """One submission's calls."""
 
     def __init__(self, folder: Path, device: str) -> None:
-        self._submission, self._device = ImportedSubmission(folder), device
-
-    @property
-    def import_error(self) -> str:
-        """What kept the package from being imported."""
-        return self._submission.import_error
+        self.submission, self._device = ImportedSubmission(folder), device
 
     def answer(self, request: Load | Direct | Timeable, tensors: list) -> tuple[Reply, list]:
         """Answer a request once the GPU is idle; a reply that "sticks" is this process's last."""
         try:
             reply, results = self.let_raise(request, tensors)
         except BaseException as raised:
-            reply, results = reply_to(raised, self._submission.folder), []
+            reply, results = reply_to(raised, self.submission.folder), []
         if (error := sticky.error()) is None:
             return reply, results
         if isinstance(reply, Ok | Loaded):  # the kernel at fault was still running
-            reply = reply_to(error, self._submission.folder)
+            reply = reply_to(error, self.submission.folder)
         return replace(reply, sticks=True), []
 
     def let_raise(self, request: Load | Direct | Timeable, tensors: list) -> tuple[Reply, list]:
         """Answer a request; the submission's exceptions are not caught."""
         if isinstance(request, Load):
-            self._submission.isolated = request.isolated
-            self._submission.load()
-            return Loaded(self._submission.import_error), []
-        function = self._submission.function(request.function, request.about["file"])
+            self.submission.isolated = request.isolated
+            self.submission.load()
+            return Loaded(self.submission.import_error), []
+        function = self.submission.function(request.function, request.about["file"])
         match request:
             case OnSlots():
                 return timed.answer(function, request)
             case Called():
-                return requests.answer(function, request, tensors, self._device, self._submission.folder)
+                return requests.answer(function, request, tensors, self._device, self.submission.folder)
             case _:
                 assert_never(request)

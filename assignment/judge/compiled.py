@@ -5,35 +5,17 @@ kernels each time. Workers neither read nor write what it keeps.
 """
 
 import contextlib
-import os
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
-
-from torch import Tensor
+from collections.abc import Callable
 
 from assignment.compiling import advice, cache
-from assignment.compiling.targets import ASKS, TARGETS
+from assignment.compiling.targets import ASKS
 from assignment.judge import replies
 from assignment.judge.replies import Compiled, Reply
 from assignment.protocol.replies import written
-from assignment.protocol.requests import Call
 from assignment.scoring.entries import KernelFigures
-
-if TYPE_CHECKING:
-    from assignment.judge.pair import Judgement
-    from assignment.judge.pool import Pool
 
 REFUSED = "LaunchRefused: "
 OTHER = "the kernel that was graded is not the kernel that is compiled"
-
-
-def ask(pool: "Pool", request: Call, tensors: Sequence[Tensor], right: "Judgement") -> Reply | None:
-    """Return the reply of a worker that compiles, or one like it from before; None where there is none to be read.
-
-    `right` judges the results of what is compiled. Raises WorkerDied, and what `right` raises.
-    """
-    processes = max(1, len(os.sched_getaffinity(0)) // pool.jobs)
-    return pool.recorder_and_player().compile(request, list(tensors), right, list(TARGETS), processes)
 
 
 def remembered(key: str, answer: Callable[[], Reply | None]) -> Reply | None:

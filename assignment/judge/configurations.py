@@ -4,16 +4,11 @@ On a GPU any of those left after pruning may be the fastest; the first stands fo
 depend on sizes: the other cases of a check are played in a configuration that the seed draws.
 """
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from assignment.compiling.targets import TARGETS
 from assignment.judge import seeds
-from assignment.protocol.program import Launch, Program, drawn, given
+from assignment.protocol.program import Launch, drawn, given
 from assignment.protocol.requests import Call, Gradients
-
-if TYPE_CHECKING:
-    from assignment.judge.pair import RecorderAndPlayer
 
 MAX_PLAYED = 16  # of a kernel; of more the seed chooses so many, at first of those that give it other values
 PLAYED = (Call, Gradients)
@@ -62,12 +57,3 @@ def _is_as_asked(launch: Launch, number: int, draws: int | None) -> bool:
     chosen = number % len(among) if draws is None else drawn(draws, _given(launch))
     launched = {**launch.options, **launch.arguments}
     return all(launched.get(name) == value for name, value in among[chosen].items())
-
-
-def fits_nowhere(played: Program, pair: Callable[[], "RecorderAndPlayer"]) -> bool:
-    """Return whether no autotuned kernel of a program can be launched on any GPU that kernels are compiled for."""
-    launches = [launch._replace(configurations=None) for launch in played.launches() if launch.is_tuned]
-    if not launches:
-        return False
-    kernels = pair().compiled(played.part(launches), TARGETS)
-    return bool(kernels) and not any(kernel.fits for kernel in kernels)

@@ -9,6 +9,7 @@ from typing import TypeVar
 from torch import Tensor
 
 from assignment import finding, text
+from assignment.compiling.targets import TARGETS
 from assignment.confined.confinement import ADDRESS_SPACE
 from assignment.judge import compiled, configurations, rounds, transcript, words
 from assignment.judge.errors import SubmissionError, meant_by
@@ -50,7 +51,7 @@ class Run:
             check: whose case it is.
         """
         self._pool, self._order, self._check = pool, order, check
-        pool.check = check
+        pool.shared.check = check
         self._worker = pool.workers[pool.worker_index]
         self._call = ""
         self.asked: Direct | None = None  # the last request,
@@ -141,7 +142,8 @@ class Run:
         self._expect_callable(function)
         self.asked, self.tensors = Call(**operators.called(function), options=options), tensors
         with self._deaths_told("while it was compiled: "):
-            reply = compiled.ask(self._pool, self.asked, tensors, functools.partial(self._judged, function, right))
+            judged, pair = functools.partial(self._judged, function, right), self._pool.recorder_and_player()
+            reply = pair.compile(self.asked, list(tensors), judged, list(TARGETS), self._pool.jobs)
         if not isinstance(reply, Compiled):
             raise meant_by(reply)
         self.kernels += compiled.figures(reply)
@@ -230,10 +232,14 @@ class Run:
         return getattr(self._worker, "last", None) or Program()
 
     def is_dropped(self) -> bool:
-        """Return whether Triton's tuner drops the configuration that was played last."""
+        """Return whether Triton's tuner drops the configuration that was played last: it fits no GPU that is known."""
         if getattr(self._worker, "has_asserted", False):
             return True
-        return configurations.fits_nowhere(self._program(), self._pool.recorder_and_player)
+        played = self._program()
+        launches = [launch._replace(configurations=None) for launch in played.launches() if launch.is_tuned]
+        pair = self._pool.recorder_and_player()
+        kernels = pair.compiled(played.part(launches), TARGETS) if launches else ()
+        return bool(kernels) and not any(kernel.fits for kernel in kernels)
 
     def steps(self) -> list[str]:
         """Return what host code did in the last call, step by step; nothing where it was not recorded."""
@@ -302,14 +308,14 @@ class Run:
             yield
         except WorkerDied as error:
             if error.ran:
-                self._pool.died(self._check, error.status)
+                self._pool.shared.died(self._check, error.status)
             else:
                 self._expect_alive()
             raise SubmissionError(error.status, f"{when}{error}", error.ran) from error
 
     def _expect_alive(self) -> None:
         """Raise SubmissionError where another case of the check has ended its worker: the check has failed."""
-        if status := self._pool.given_up(self._check):
+        if status := self._pool.shared.given_up(self._check):
             what = "crashed" if status == score.CRASHED else "run out of time"
             raise SubmissionError(status, f"not run: another case of this check has {what}", ran=False)
 

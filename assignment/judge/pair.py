@@ -5,6 +5,7 @@ PyTorch is loaded by the first call: the workers' start must not wait for it.
 """
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -16,6 +17,7 @@ from assignment.judge import replies
 from assignment.judge.replies import Compiled, Failed, Ok, Raised, Recorded, Reply, SaysBroken
 from assignment.protocol import requests
 from assignment.protocol.messages import ConstantsSeen, Value
+from assignment.protocol.replies import MAX_NOTES
 from assignment.protocol.requests import Again, Backward, Call, Called, Costs, Direct, Kept, Playable, Recordable, Sweep
 from assignment.sandbox.stage import Stage
 from assignment.sandbox.worker_client import Worker, WorkerDied
@@ -39,7 +41,10 @@ Judgement = Callable[[Ok, list["Tensor"]], None]
 
 
 class RecorderAndPlayer:
-    """Two processes; losing one restarts both: a player has the memory of what its recorder has done since import."""
+    """Two processes; losing one restarts both: a player has the memory of what its recorder has done since import.
+
+    To record, to play and to compile are one class, because each may end both processes, and the others must know.
+    """
 
     def __init__(self, stage: Stage, rung: str | None, gpu: dict[str, int | str] | None = None) -> None:
         """Start both, and a player on the GPU with these properties, if any."""
@@ -291,15 +296,15 @@ class RecorderAndPlayer:
             if not isinstance(reply, Failed) or reply.fits:
                 return reply, found
             note = "judged in the simulator: the GPU has no room for this call"
-            return replace(simulated, notes=(note, *simulated.notes)[: replies.MAX_SAID]), results
+            return replace(simulated, notes=(note, *simulated.notes)[:MAX_NOTES]), results
         if not isinstance(request, ON_GPU):
             return simulated, results
         return replace(simulated, groups=reply.groups, bare=reply.bare), found
 
     def compile(
-        self, request: Call, tensors: list["Tensor"], right: Judgement, targets: list[str], processes: int = 1
+        self, request: Call, tensors: list["Tensor"], right: Judgement, targets: list[str], jobs: int
     ) -> Reply | None:
-        """Compile the kernels of a call for the targets; host code sees each that it asks about.
+        """Compile the kernels of a call for the targets, beside other jobs; host code sees each that it asks about.
 
         `right` raises something if the results of a program are not as they must be.
         """
@@ -329,6 +334,7 @@ class RecorderAndPlayer:
             if not said.asked:
                 numbers = dict.fromkeys(targets, 0)
                 break
+        processes = max(1, len(os.sched_getaffinity(0)) // jobs)
         to_compile = requests.Compile(programs=numbers, constants=constants, processes=processes)
         return self._ask_compiler(programs, self.kernels, to_compile)
 

@@ -14,10 +14,9 @@ from assignment.compiling import kernel
 from assignment.compiling.kernel import Compiled, Kernel
 from assignment.compiling.targets import TARGETS
 from assignment.protocol.messages import Header
-from assignment.protocol.replies import AnyReply, Broken, Failed, Fault, Ok, Raised, status
+from assignment.protocol.replies import MAX_NOTES, AnyReply, Broken, Failed, Fault, Ok, Raised, status
 
 UNREADABLE = "the result cannot be read: it is not what the grader's own program would send"
-MAX_SAID = 4  # texts of a kind, beside the results
 MOST = {  # of other lists
     "groups": 64, "types": 100, "kernels": 300, "tuned": 10_000, "constants": math.inf, "constants_of": math.inf,
 }  # fmt: skip
@@ -117,7 +116,7 @@ def _taken(reply: Header) -> Ok | Raised | Failed | Fault | Compiled | Broken:
         if each.name in BESIDE or (each.name not in reply and each.default is not MISSING):
             continue
         try:
-            values[each.name] = _value(each.type, reply.get(each.name), MOST.get(each.name, MAX_SAID))
+            values[each.name] = _value(each.type, reply.get(each.name), MOST.get(each.name, MAX_NOTES))
         except _Unreadable:
             if each.name not in MEASURED:
                 raise

@@ -9,7 +9,7 @@ that, and what comes of it is a doubt too. Anything else that depends on data is
 import functools
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -17,10 +17,8 @@ from assignment.pytorch_private import Argument, Keywords, OpOverload, tree_map
 from assignment.simulator.costs import tensors_in
 
 from . import operations
+from .known import Known
 from .labels import CHOICE, CONSTANT, DELTA, FIRST_SOURCE, FOREIGN, FRESH, INPUT, KERNEL, PRODUCT, STALE, SUM
-
-if TYPE_CHECKING:
-    from .work import Work
 
 Labels = torch.Tensor  # uint8, in the shape of the values
 Rule = Callable[..., Any]
@@ -101,7 +99,7 @@ class OperationCall:
 
     name: str
     arguments: dict[str, Any]
-    known: "Work"  # about memory
+    known: Known  # about memory
     result: torch.Tensor  # the first
     max_delta: int  # elements that a result of rowsum(A ∘ B) may have in this call
     has_short_rows: bool = False  # rows have one element: A ∘ B is its own sum

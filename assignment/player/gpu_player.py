@@ -14,11 +14,12 @@ from typing import Any, assert_never
 import torch
 import triton
 
-from assignment.calling import sticky, timed, whose
+from assignment import whose
+from assignment.calling import sticky, timed
 from assignment.calling.requests import moved
 from assignment.protocol import program as programs
 from assignment.protocol.program import Launch, Program
-from assignment.protocol.replies import Broken, Failed, Loaded, Ok, Raised, Reply
+from assignment.protocol.replies import MAX_NOTE, Broken, Failed, Loaded, Ok, Raised, Reply
 from assignment.protocol.requests import Called, Load, OnGpu, OnSlots, Prepare, Sweep, Tune, Warm
 from assignment.protocol.wire import WHOLE_STORAGE_UP_TO
 from assignment.pytorch_private import Argument, Keywords, OpOverload
@@ -27,7 +28,7 @@ from assignment.simulator.costs import tensors_in
 
 from . import operations
 from .kernel_builder import Kernels, Refused
-from .play import MAX_NOTE, InKernel, Turn, described, spoil
+from .play import InKernel, Turn, described, spoil
 from .prepared import Prepared
 from .storages import CannotFollow, Storages, laid_out
 

@@ -14,6 +14,7 @@ import torch
 from assignment.protocol.messages import Value
 from assignment.pytorch_private import Argument, Keywords, OpOverload, OpOverloadPacket, has_kernel, tree_map
 from assignment.simulator.costs import tensors_in
+from assignment.whose import theirs
 
 from .storages import CannotFollow
 
@@ -200,7 +201,7 @@ def call(operation: OpOverload, args: Sequence[Argument], kwargs: Keywords) -> A
         args, kwargs = tree_map(lambda v: v.contiguous() if isinstance(v, torch.Tensor) else v, (args, kwargs))
     outputs = outputs_of(operation)
     if not outputs or (making := _making(operation)) is None:
-        return operation(*args, **kwargs)  # theirs
+        return theirs(operation, *args, **kwargs)
     named = named_of(operation, args, kwargs)
     targets = tensors_in([named.pop(name, None) for name in outputs])
     if "dtype" in dict(_taken(making)) and named.get("dtype") is None:
@@ -209,7 +210,7 @@ def call(operation: OpOverload, args: Sequence[Argument], kwargs: Keywords) -> A
     if [tensor.shape for tensor in made] != [target.shape for target in targets]:
         raise CannotFollow(f"{operation._schema.name} gives an output another size: make it in the result's shape")
     for target, tensor in zip(targets, made, strict=True):
-        target.copy_(tensor)  # theirs
+        theirs(target.copy_, tensor)
     return targets if operation._schema.returns else None
 
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 import torch
 import triton
 
-from assignment.calling import whose
+from assignment import whose
 from assignment.protocol import program as programs
 from assignment.protocol.messages import Value
-from assignment.protocol.replies import Raised
+from assignment.protocol.replies import MAX_NOTE, Raised
 from assignment.protocol.requests import Again, Backward, Called, Costs, Forward, Gradients, Kept, Largest
 from assignment.pytorch_private import Argument, Keywords, OpOverload
 from assignment.simulator import calls, undefined
@@ -28,7 +28,6 @@ from .work import Work
 
 MAX_POISON = 1 << 30  # bytes
 MAX_ELEMENTS = 1 << 28  # of a tensor, which a stride of 0 makes of little memory; labels take a byte for each
-MAX_NOTE = 1_000  # characters of a message
 FUSED = ("_flash_attention", "_efficient_attention", "_cudnn_attention", "multi_head_attention")
 SDPA = ("scaled_dot_product", "_safe_softmax")  # one of these is in all that it is made of
 
@@ -344,7 +343,7 @@ class Turn:
         triton.set_allocator(self._allocate if launch.has_allocator else NullAllocator())
         try:
             positional, named = arguments.by_position(function.arg_names, values)
-            function[tuple(launch.grid)](*positional, **named, **settings)
+            whose.theirs(function[tuple(launch.grid)], *positional, **named, **settings)
         except (MemoryFault, Refused):
             raise
         except Exception as error:

@@ -1,16 +1,15 @@
 """A player's conversation with the judge: sources first, then programs with their inputs."""
 
-from collections.abc import Iterable
 from typing import assert_never
 
 import torch
 
-from assignment.calling import whose
-from assignment.calling.probes import InputsBefore
+from assignment import whose
+from assignment.calling.probes import OF_EARLIER, InputsBefore
 from assignment.protocol import program as programs
 from assignment.protocol import requests, wire
 from assignment.protocol.program import Program
-from assignment.protocol.replies import NOT_PLAYED, Broken, Failed, Fault, Loaded, Ok, Reply
+from assignment.protocol.replies import MAX_NOTE, NOT_PLAYED, Broken, Failed, Fault, Loaded, Ok, Reply, told
 from assignment.protocol.requests import Again, Call, Costs, Gradients, Kept, Largest, Load, Playable, Sweep
 from assignment.simulator import constants
 from assignment.simulator.costs import COSTS, summary
@@ -18,10 +17,9 @@ from assignment.simulator.faults import MemoryFault
 
 from .kernel_builder import Refused
 from .missing_results import never_stored
-from .play import MAX_NOTE, InKernel, Played, Player, described
+from .play import InKernel, Played, Player, described
 from .storages import CannotFollow
 
-MAX_NOTES = 4  # warnings in a reply
 TOO_MANY = "too many constants to be compared with those that are compiled: staff will look at it"
 RESULTS: dict[type, slice] = {Again: slice(0, None, 2), Gradients: slice(None)}  # among groups; otherwise the first
 Answer = tuple[Reply, list[torch.Tensor]]
@@ -63,7 +61,7 @@ class PlayerSession:
             player.work.returned(group)
         match request:
             case Costs():
-                found = summary(seen, played.host, inputs, groups[0], player.work.input_labels)
+                found = summary(seen.launches, played.host, inputs, groups[0], player.work.input_labels)
                 figures = [torch.tensor(found[name], dtype=torch.int64) for name in COSTS]
             case Largest():
                 figures = [torch.tensor(largest(played))]
@@ -100,13 +98,11 @@ class PlayerSession:
         """Return what a call did to its inputs, or returned that is not a new tensor."""
         results = program.result_storages()
         first = played.groups[0] if played.groups else []
-        if (position := before.written_to()) is not None:
-            return f"argument {position} was written to: inputs must stay as they are"
-        if before.shares_memory(first):
-            return "a result shares its memory with an input: return memory of your own"
+        if why := before.misuse(first):
+            return why
         self._returned = {number for number in self._returned if number in player.storages}
         if results & self._returned:
-            return "a result lies in the memory of an earlier call's result: make new memory in each call"
+            return OF_EARLIER
         self._returned |= {number for number in results if player.storages[number].nbytes()}
         return ""
 
@@ -137,8 +133,3 @@ def kept(player: Player, program: Program, played: Played) -> int:
     living = [number for number in played.used if number in player.storages and number not in played.inputs]
     size_of = sum(tensor.numel() * tensor.itemsize for group in played.groups for tensor in group)
     return max(0, sum(played.used[number] for number in {*living, *program.result_storages()}) - size_of)
-
-
-def told(texts: Iterable[str]) -> tuple[str, ...]:
-    """Return the first messages, cut to a length that a reply may have."""
-    return tuple(text[:MAX_NOTE] for text in list(texts)[:MAX_NOTES])

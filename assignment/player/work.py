@@ -9,7 +9,6 @@ evidence   any other operation on the way from an input to a result, or to what 
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +18,7 @@ from assignment.pytorch_private import Argument, Keywords, OpOverload, tensors_o
 from assignment.simulator.faults import at, place
 
 from .derivations import Computed, OperationCall, derive, of_unwritten
+from .known import Known
 from .labels import (
     CHOICE,
     CONSTANT,
@@ -29,8 +29,6 @@ from .labels import (
     FRESH,
     INPUT,
     KERNEL,
-    LAST_SOURCE,
-    NEXT_CALL,
     PRODUCT,
     STALE,
     SUM,
@@ -65,13 +63,11 @@ _NOT_RETURNABLE = np.ones(256, bool)
 _NOT_RETURNABLE[[KERNEL, FRESH]] = False
 
 
-class Work:
-    """What is known about the values of one session, and the findings of the current call."""
+class Work(Known):
+    """The findings of the current call, of what is known about the values of its session."""
 
     def __init__(self) -> None:
-        self._memories: dict[int, Memory] = {}  # by address of the storage's implementation
-        self.sources: list[HostOperation] = []
-        self._numbers: dict[HostOperation, int] = {}  # of the sources
+        super().__init__()
         self.evidence: dict[str, None] = {}
         self.unplayed: dict[str, None] = {}  # operations that are not played, and took part in what was asked for
         self.doubts: dict[str, None] = {}
@@ -82,8 +78,6 @@ class Work:
         self._max_delta = self._delta = 0
         self._has_short_rows = False
         self.input_labels: list[int] = []  # of the call's inputs, where these are told apart
-        self._is_unplayed = np.zeros(256, bool)  # by label: whether an operation that is not played took part
-        self.is_unwritten = np.arange(256) == FRESH  # by label: whether values depend on unwritten memory
 
     def begin(
         self, about: "About", has_gradients: bool, inputs: Sequence[torch.Tensor], tells_inputs: bool = False
@@ -100,11 +94,7 @@ class Work:
         self.needs_kernels = about["in_triton"]
         self._allows_sums = has_gradients or about["is_backward"]
         self._max_delta = self._delta = 0
-        self._memories = {key: memory for key, memory in self._memories.items() if not memory.reference.expired()}
-        for memory in self._memories.values():
-            memory.age()
-        self.sources = [_aged(source) for source in self.sources]
-        self._numbers = {source: len(self.sources) - 1 - i for i, source in enumerate(reversed(self.sources))}
+        self.age()
         self.input_labels = []
         for tensor in inputs:
             self.made(tensor, INPUT)
@@ -123,65 +113,9 @@ class Work:
         self.evidence, self.doubts, self.unplayed = {}, {}, {}
         self._blamed = set()
 
-    def made(self, tensor: torch.Tensor, label: int) -> Memory:
-        """Add a new storage."""
-        memory = self._memories[tensor.untyped_storage()._cdata] = Memory(tensor, label, self.is_unwritten)
-        return memory
-
-    def forget(self, address: int) -> None:
-        """Forget the storage with this implementation, unless something else holds it."""
-        if address in self._memories and self._memories[address].reference.expired():
-            del self._memories[address]
-
-    def knows(self, tensor: torch.Tensor) -> bool:
-        """Return whether the tensor's storage has labels, or no elements that could."""
-        found = self._memories.get(tensor.untyped_storage()._cdata)
-        return not tensor.numel() or (found is not None and found.is_of(tensor.untyped_storage()))
-
-    def memory(self, tensor: torch.Tensor) -> Memory | None:
-        """Return the labels of a tensor's storage; None if it has no elements.
-
-        A storage of unknown origin is foreign.
-        """
-        if not tensor.numel():
-            return None
-        return self._memories[tensor.untyped_storage()._cdata] if self.knows(tensor) else self.made(tensor, FOREIGN)
-
-    def stands_for(self, label: int) -> frozenset[int]:
-        """Return what a doubt's values were before; of any other label, the label itself."""
-        found = self.sources[label - FIRST_SOURCE].stands_for if label >= FIRST_SOURCE else None
-        return found or frozenset([INPUT if FIRST_INPUT <= label < FIRST_SOURCE else label])
-
-    def counts(self, tensor: torch.Tensor) -> np.ndarray:
-        """Return how many elements of a tensor have each label."""
-        memory = self.memory(tensor)
-        return memory.counts(tensor) if memory else np.zeros(256, np.int64)
-
-    def are_unwritten(self, labels: torch.Tensor) -> torch.Tensor:
-        """Return for each label whether its values depend on unwritten memory."""
-        return torch.from_numpy(self.is_unwritten)[labels.long()]
-
-    def depth(self, label: int) -> int:
-        """Return how often a doubt's values were cleaned up; 0 for any other label."""
-        return self.sources[label - FIRST_SOURCE].depth if label >= FIRST_SOURCE else 0
-
     def _is_wrong(self, label: int, wrong: np.ndarray) -> bool:
         """Return whether the table is true for what a label stands for."""
         return bool(wrong[list(self.stands_for(label))].any())
-
-    def label_for(self, source: HostOperation) -> int:
-        """Return the label for what this source computes; if there are too many, the last one."""
-        if source not in self._numbers:
-            if len(self.sources) == LAST_SOURCE - FIRST_SOURCE:
-                self.sources.append(replace(source, stands_for=frozenset()))
-            if len(self.sources) > LAST_SOURCE - FIRST_SOURCE:
-                return LAST_SOURCE
-            self._numbers[source] = len(self.sources)
-            self.sources.append(source)
-        label = FIRST_SOURCE + self._numbers[source]
-        self.is_unwritten[label] = FRESH in source.stands_for
-        self._is_unplayed[label] = source.is_unplayed
-        return label
 
     # what PyTorch does
 
@@ -359,11 +293,6 @@ class Work:
 
     def doubt(self, text: str) -> None:
         self.doubts[text] = None
-
-
-def _aged(source: HostOperation) -> HostOperation:
-    """Return what an earlier call computed."""
-    return replace(source, stands_for=frozenset(int(NEXT_CALL[label]) for label in source.stands_for))
 
 
 def _is_one_value(values: torch.Tensor) -> bool:

@@ -1,16 +1,18 @@
 """What a test of the submission gets from the grader, and the pool of workers behind it."""
 
 import contextlib
+import functools
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from assignment.judge import seeds
 from assignment.judge.errors import SubmissionError
-from assignment.judge.pool import Pool, default_jobs, pick_device
+from assignment.judge.pool import CallWorker, Pool, default_jobs, pick_device
 from assignment.pytest_private import call_again
-from assignment.submission import UnusableSubmission, read
+from assignment.submission import Submission, UnusableSubmission, read
 
 if TYPE_CHECKING:
     from torch import Generator
@@ -48,19 +50,26 @@ def pool_of(config: pytest.Config) -> Pool:
 
 def pool_for(config: pytest.Config) -> Pool:
     """Return a new one; raises UnusableSubmission."""
-    path = config.getoption("submission") or config.rootpath / config.getini("submission")
-    inline = config.getoption("inline")
-    alone = inline or config.getoption("usepdb", False)
-    seed = config.getoption("seed")
-    device = pick_device(config.getoption("device"))
-    return Pool(
-        read(path),
-        device,
-        seeds.new_seed() if seed is None else seed,
-        1 if alone else config.getoption("jobs") or default_jobs(device),
-        path if inline else None,
-        config.getoption("sandbox"),
-    )
+    option = config.getoption
+    path = option("submission") or config.rootpath / config.getini("submission")
+    jobs = 1 if option("usepdb", False) else option("jobs")
+    return started(read(path), path, option("device"), option("seed"), jobs, option("inline"), option("sandbox"))
+
+
+def started(
+    submission: Submission, path: Path, device: str, seed: int | None, jobs: int | None, is_inline: bool, sandbox: str
+) -> Pool:
+    """Return a new pool for what was read from this path; a device, a seed and jobs that are not said are chosen."""
+    device, seed = pick_device(device), seeds.new_seed() if seed is None else seed
+    inline = functools.partial(in_this_process, path, device) if is_inline else None
+    return Pool(submission, device, seed, 1 if is_inline else jobs or default_jobs(device), inline, sandbox)
+
+
+def in_this_process(path: Path, device: str, staged: Path) -> CallWorker:
+    """Return what answers requests here, in view of a debugger: on the submission where it lies, or as it is staged."""
+    from assignment.plugin.inline import InlineWorker  # loads PyTorch
+
+    return InlineWorker(path.resolve() if path.is_dir() else staged, device)
 
 
 def turn(seed: int, item: pytest.Item) -> int:

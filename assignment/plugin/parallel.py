@@ -256,11 +256,11 @@ def whole_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> list[pyte
 def judge(index: int, item: pytest.Item) -> Reports:
     """Return the reports of a test that calls the submission."""
     pool = pool_of(item.config)
-    pool.judge(index, check_name(item))
+    pool.shared.judge(index, check_name(item))
     try:
         return reports_of(item, None, partial(runtestprotocol, log=False))
     finally:
-        pool.is_judged()
+        pool.shared.is_judged()
 
 
 def reports_of(item: pytest.Item, following: pytest.Item | None, protocol: Callable[..., Any]) -> Reports:

@@ -4,11 +4,14 @@ The judge believes no worker: what came is checked, by judge/replies.py, before 
 that compiles replies stands in compiling/kernel.py.
 """
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TypeAlias, TypeVar
 
 from .messages import Header
+
+MAX_NOTES, MAX_NOTE = 4, 1_000  # texts of a kind in a reply, and characters of each
 
 NOT_IMPORTED = "not imported"  # a file of the submission
 NOT_PLAYED = "not played"  # an operation of PyTorch's that the grader does not repeat; nothing else is known then
@@ -96,6 +99,11 @@ class Broken(AnyReply):
 
 
 Reply: TypeAlias = Loaded | Ok | Raised | Failed | Fault | Broken
+
+
+def told(texts: Iterable[str]) -> tuple[str, ...]:
+    """Return the first messages, cut to a length that a reply may have."""
+    return tuple(text[:MAX_NOTE] for text in itertools.islice(texts, MAX_NOTES))
 
 
 def status(kind: type) -> str:

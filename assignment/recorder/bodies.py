@@ -19,6 +19,7 @@ from assignment.pytorch_private import (
     pop_dispatch_mode,
     pop_function_mode,
 )
+from assignment.whose import theirs
 
 Mode = TorchDispatchMode | TorchFunctionMode
 
@@ -30,7 +31,7 @@ def following(modes: Sequence[Mode], function: Callable[..., Argument]) -> Calla
         with contextlib.ExitStack() as on:
             for mode in modes:
                 on.enter_context(mode)
-            return function(*args, **kwargs)  # theirs
+            return theirs(function, *args, **kwargs)
 
     return followed
 

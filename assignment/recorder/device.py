@@ -19,6 +19,7 @@ from assignment.simulator.one_gpu import PYTORCHS_GENERATOR, answer_as, generato
 from assignment.simulator.properties import Properties
 from assignment.simulator.streams import GPU, Raised
 from assignment.simulator.triton_private import GPUTarget, driver
+from assignment.whose import theirs
 
 from .own_faults import noted
 from .tape import Tape
@@ -72,7 +73,7 @@ class OnGpu(TorchFunctionMode):
 
     def _where(self, func: Any, tensor: torch.Tensor) -> Any:
         if tensor.layout != torch.strided or _device(tensor) != CPU:
-            return func(tensor)  # theirs
+            return theirs(func, tensor)
         is_on_gpu = self._tape.is_on_gpu(tensor)
         answers = {_device: GPU if is_on_gpu else CPU, _is_cuda: is_on_gpu, _is_cpu: not is_on_gpu}
         return answers.get(func, 0 if is_on_gpu else -1)
@@ -93,7 +94,7 @@ class OnGpu(TorchFunctionMode):
         kwargs = {k: v for k, v in {**kwargs, **dict(zip(_HOW, rest, strict=False))}.items() if v is not None}
         device = _kind(named)
         if device is None:
-            return torch.Tensor.to(tensor, **kwargs) if kwargs else tensor  # theirs
+            return theirs(_to, tensor, **kwargs) if kwargs else tensor
         with wanted(self._tape, device):
             if device not in ("cuda", "cpu"):
                 kwargs["device"] = device
@@ -101,35 +102,34 @@ class OnGpu(TorchFunctionMode):
                 kwargs["device"] = CPU
             elif (device == "cuda") != self._tape.is_on_gpu(tensor):
                 kwargs["copy"] = True
-            return torch.Tensor.to(tensor, **kwargs) if kwargs else tensor  # theirs
+            return theirs(_to, tensor, **kwargs) if kwargs else tensor
 
     def _made(self, func: Callable[..., Argument], args: Any, kwargs: Keywords) -> Argument:
         """Call any other function, with its device recorded."""
         kwargs.pop("pin_memory", None)  # needs a driver
-        if "device" not in kwargs:
-            return func(*args, **kwargs)  # theirs
-        device = _kind(kwargs["device"])
+        device = _kind(kwargs.get("device"))
         if device not in ("cuda", "cpu"):
-            return func(*args, **kwargs)  # theirs
+            return theirs(func, *args, **kwargs)
         kwargs["device"] = CPU
         with wanted(self._tape, device):
-            return func(*args, **kwargs)  # theirs
+            return theirs(func, *args, **kwargs)
 
 
 class wanted:  # noqa: N801 - used as a function
     """A context manager: memory that is made inside lies on this device."""
 
     def __init__(self, tape: Tape, device: str) -> None:
-        self._tape, self._device = tape, device
+        self._thread, self._device = tape.of_thread, device
 
     def __enter__(self) -> None:
-        self._before, self._tape.device = self._tape.device, self._device
+        self._before, self._thread.device = self._thread.device, self._device
 
     def __exit__(self, *_: Raised) -> None:
-        self._tape.device = self._before
+        self._thread.device = self._before
 
 
 _HOW = ("non_blocking", "copy")  # the last arguments of `to`
+_to: Callable[..., torch.Tensor] = torch.Tensor.to
 _MOVES = (torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.cpu)
 
 
@@ -176,7 +176,7 @@ def bench(
 ) -> float | list[float]:
     """Stand in for triton.testing.do_bench where there is no clock: everything takes a millisecond."""
     if quantiles is not None:
-        return [1.0] * len(quantiles) if len(quantiles) > 1 else 1.0  # theirs
+        return [1.0] * n if (n := theirs(len, quantiles)) > 1 else 1.0
     return [1.0] if return_mode == "all" else 1.0
 
 
@@ -185,7 +185,7 @@ class _OnGpu(PYTORCHS_GENERATOR):
 
 
 def _generator(device: Any) -> torch.Generator:
-    return _OnGpu() if _kind(device) == "cuda" else PYTORCHS_GENERATOR(device)  # theirs
+    return _OnGpu() if _kind(device) == "cuda" else theirs(PYTORCHS_GENERATOR, device)
 
 
 class _Driver(Driver):

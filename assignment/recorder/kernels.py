@@ -25,6 +25,7 @@ from assignment.protocol.messages import Value
 from assignment.simulator import dtypes
 from assignment.simulator.scopes import parameters
 from assignment.simulator.triton_private import ConstexprFunction, InterpretedFunction, JITCallable, JITFunction
+from assignment.whose import theirs
 
 _BELOW_TL = "math core standard random target_info extra extra.cuda extra.cuda.libdevice extra.libdevice"
 _MODULES = ["triton", "triton.language", *(f"triton.language.{name}" for name in _BELOW_TL.split()), "math"]
@@ -123,14 +124,14 @@ class Described:
         }
 
     def _content(self, kernel: JITCallable) -> dict[str, Value]:
-        parameters = inspect.signature(kernel.fn).parameters.values()
+        parameters = theirs(inspect.signature, kernel.fn).parameters.values()
         defaults = {p.name: self.value(p.default) for p in parameters if p.default is not p.empty}
         return {"options": _options(kernel), "defaults": defaults, "names": self._names(kernel.fn)}
 
     def _names(self, fn: Callable) -> dict[str, Value]:
         """Return what the free names of a function's source are bound to, and NamedTuples whose fields it may use."""
         tree = _tree(fn)
-        known = {**fn.__globals__, **inspect.getclosurevars(fn).nonlocals}
+        known = {**fn.__globals__, **theirs(inspect.getclosurevars, fn).nonlocals}
         used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
         tuples = {name for name, value in known.items() if _is_namedtuple(value) and used.intersection(value._fields)}
         names = _free(tree) | {name for name in tuples if not name.startswith("__")}
@@ -209,12 +210,12 @@ def _options(kernel: JITCallable) -> dict[str, Value]:
 
 def _option(value: Any) -> Value:
     """Return an option of @triton.jit: whether, or which parameters."""
-    return [plain(item) for item in value] if isinstance(value, Iterable) else bool(value)  # theirs
+    return theirs(list, theirs(map, plain, value)) if isinstance(value, Iterable) else theirs(bool, value)
 
 
 def _tree(fn: Callable) -> ast.FunctionDef:
-    source = textwrap.dedent("".join(inspect.getsourcelines(fn)[0]))
-    return next(node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef))
+    source = textwrap.dedent("".join(theirs(inspect.getsourcelines, fn)[0]))
+    return next(node for node in ast.walk(theirs(ast.parse, source)) if isinstance(node, ast.FunctionDef))
 
 
 def _free(tree: ast.FunctionDef) -> set[str]:

@@ -5,6 +5,7 @@ then for good, and records all configurations that are left after pruning: any o
 on a GPU.
 """
 
+import operator
 import struct
 import threading
 from collections.abc import Sequence
@@ -15,11 +16,10 @@ import triton.language as tl
 from triton import Config
 
 from assignment.protocol.messages import Value
-from assignment.protocol.program import Arguments, Launch, WarmUp, drawn, given
+from assignment.protocol.program import Arguments, Launch, drawn, given
 from assignment.simulator import dtypes
 from assignment.simulator.autotune import key_of
 from assignment.simulator.kernel_values import Grid, LaunchArgument, grid_sizes
-from assignment.simulator.properties import Properties
 from assignment.simulator.triton_private import (
     Autotuner,
     JITCallable,
@@ -30,11 +30,12 @@ from assignment.simulator.triton_private import (
     TensorWrapper,
     allocator,
 )
+from assignment.whose import theirs
 
 from .kernels import Described, advice, kind_of
 from .own_faults import noted
 from .tape import Tape, has_storage
-from .wanted import CompiledStandIn, Wanted
+from .wanted import CompiledStandIn, HeardOf, Wanted
 
 MIN_INT, MAX_INT = -(2**63), 2**64 - 1  # of an argument
 FLOATS = ("fp16", "bf16", "fp32", "fp64")  # how an annotation may fix a parameter's type
@@ -49,16 +50,19 @@ instrumentation_mode waves_per_eu matrix_instr_nonkdim kpack
 OPTIONS = frozenset(_OPTIONS.split())
 
 
+class _TunedInThread(threading.local):
+    """The configurations of the autotuned kernel that this thread is launching; None if it is not tuned."""
+
+    alternatives: list[Arguments] | None = None
+
+
 class Launcher:
     """Records launches on the tape."""
 
     def __init__(self, tape: Tape, kernels: Described) -> None:
         self._tape, self._kernels, self.faults = tape, kernels, tape.faults
-        self._of_thread = threading.local()
-        # of compiled kernels, by key: what the judge has told
-        self.figures: dict[str, dict[str, int]] = {}
-        self.target: str | Properties = ""  # the GPU that host code hears of
-        self.asked = set[str]()  # what host code has asked of the GPU since it was imported
+        self._of_thread = _TunedInThread()
+        self.gpu = HeardOf(tape, kernels)
         self._configurations: int | list[int] = 0
         self._n_tuned = 0  # launches of autotuned kernels in this call
         self._drawn: int | None = None
@@ -68,15 +72,6 @@ class Launcher:
         launcher = self
         JITFunction.run = lambda kernel, /, *args, **kwargs: launcher.run(kernel, *args, **kwargs)
         Autotuner.run = lambda tuner, /, *args, **kwargs: launcher.tune(tuner, *args, **kwargs)
-
-    @property
-    def _alternatives(self) -> list[Arguments] | None:
-        """The configurations of the autotuned kernel that this thread is launching; None if it is not tuned."""
-        return getattr(self._of_thread, "alternatives", None)
-
-    @_alternatives.setter
-    def _alternatives(self, configurations: list[Arguments] | None) -> None:
-        self._of_thread.alternatives = configurations
 
     def choose(self, configurations: int | list[int], drawn: int | None = None) -> None:
         """Begin a call: set an autotuned kernel's configuration, for all launches or for each, or what draws it."""
@@ -97,7 +92,7 @@ class Launcher:
     ) -> CompiledStandIn:
         """Record `kernel[grid](*args, **kwargs)`, or `kernel.warmup(...)`, launchable later."""
         for hook in kernel.pre_run_hooks:
-            hook(*args, **kwargs)  # theirs
+            theirs(hook, *args, **kwargs)
         values = self._bind(kernel, args, kwargs)
         with self._tape.lock:
             try:
@@ -108,7 +103,7 @@ class Launcher:
                 described = None  # of dtypes in place of tensors
             if described and not warmup:
                 self._note(kernel, grid_sizes(grid, values), *described)
-        wanted = Wanted(self, kernel, described)
+        wanted = Wanted(self.gpu, kernel, described)
         return CompiledStandIn(lambda later, *given: self._later(kernel, later, given, kwargs), wanted)
 
     def _later(self, kernel: JITFunction, grid: Grid, args: tuple, options: dict[str, LaunchArgument]) -> None:
@@ -123,7 +118,7 @@ class Launcher:
                 raise KeyError(f"Keyword argument {name} was specified but unrecognised")
         own = {name: value for name, value in kwargs.items() if name in kernel.arg_names}
         try:
-            bound = kernel.signature.bind(*args, **own)  # theirs
+            bound = theirs(kernel.signature.bind, *args, **own)
         except TypeError as error:
             raise TypeError(f"{error}{_given(kernel.arg_names, len(args))}") from None
         bound.apply_defaults()
@@ -132,7 +127,7 @@ class Launcher:
     def _note(self, kernel: JITFunction, sizes: list[int], arguments: Arguments, options: Arguments) -> None:
         number = self._kernels.number(kernel)
         has_allocator = not isinstance(allocator(), NullAllocator)
-        described = arguments, options, self._alternatives, has_allocator
+        described = arguments, options, self._of_thread.alternatives, has_allocator
         self._tape.step(Launch(number, sizes, *described, self._tape.line()))
 
     def _described(
@@ -151,19 +146,6 @@ class Launcher:
             value = _as_float(parameter.name, value)
         _expect_launchable(parameter.name, value)
         return self.encode(parameter.name, value)
-
-    def ask_for(self, key: str, kernel: JITFunction, arguments: Arguments, options: Arguments) -> None:
-        """Tell the judge that the call depends on figures of this kernel that are not known yet."""
-        self._tape.step(WarmUp(self._kernels.number(kernel), [1, 1, 1], arguments, options, key, self._tape.line()))
-
-    @property
-    def chunk(self) -> int:
-        """The number of the current program: view numbers differ between programs."""
-        return self._tape.chunk
-
-    def dtype(self, view: int) -> str:
-        """Return the dtype of a view."""
-        return self._tape.dtype(view)
 
     def encode(self, name: str, value: LaunchArgument, depth: int = 0) -> Value:
         """Return an argument of a launch as JSON; raises TypeError if a kernel cannot take it."""
@@ -186,7 +168,7 @@ class Launcher:
             fields = getattr(value, "_fields", None)
             if fields is None:
                 return {"tuple": items}
-            names: list[Value] = [str(field) for field in fields]  # theirs
+            names: list[Value] = theirs(list, theirs(map, str, fields))
             return {"namedtuple": {"name": type(value).__name__, "fields": names}, "values": items}
         return self._kernels.value(value)
 
@@ -203,9 +185,9 @@ class Launcher:
     def _descriptor(self, name: str, value: TensorDescriptor) -> Value:
         return {
             "descriptor": self._pointer(name, value.base),
-            "shape": [int(size) for size in value.shape],  # theirs
-            "strides": [int(stride) for stride in value.strides],  # theirs
-            "block": [int(size) for size in value.block_shape],  # theirs
+            "shape": _integers(value, "shape"),
+            "strides": _integers(value, "strides"),
+            "block": _integers(value, "block_shape"),
             "padding": str(value.padding),
             **({"round_to_tf32": True} if getattr(value, "round_f32_to_tf32", False) else {}),
         }
@@ -215,8 +197,8 @@ class Launcher:
         """Record the launch of an autotuned kernel; a new key runs it once more, as a trial."""
         tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
         try:
-            pruned = tuner.prune_configs(kwargs) if len(tuner.configs) > 1 else tuner.configs  # theirs
-            configs = list(pruned or ())  # theirs
+            is_choice = theirs(len, tuner.configs) > 1
+            configs = theirs(list, (theirs(tuner.prune_configs, kwargs) if is_choice else tuner.configs) or ())
             for config in configs:
                 if not isinstance(config, Config) or not isinstance(config.kwargs, dict):
                     raise TypeError(f"expected configurations made by triton.Config of a dict, got {config!r}")
@@ -229,15 +211,15 @@ class Launcher:
                 raise ValueError(f"no configuration of {tuner.base_fn.__name__} is left after pruning")
             alternatives = [{name: self.encode(name, x) for name, x in one.all_kwargs().items()} for one in configs]
             tuner.best_config = config = configs[self._chosen(alternatives, tuner.arg_names)]
-            self._alternatives = alternatives
-            if len(tuner.configs) > 1:
+            self._of_thread.alternatives = alternatives
+            if is_choice:
                 self._trial(tuner, config, args, kwargs)
             values = {**tuner.nargs, **kwargs, **config.all_kwargs()}
             if config.pre_hook is not None:
-                config.pre_hook(values)  # theirs
-            return tuner.fn.run(*args, **kwargs, **config.all_kwargs())
+                theirs(config.pre_hook, values)
+            return theirs(tuner.fn.run, *args, **kwargs, **config.all_kwargs())
         finally:
-            tuner.nargs, self._alternatives = None, None
+            tuner.nargs, self._of_thread.alternatives = None, None
 
     def _trial(
         self,
@@ -247,17 +229,21 @@ class Launcher:
         kwargs: dict[str, LaunchArgument],
     ) -> None:
         """Run once as the tuner's benchmark does, under the hooks that make trial runs harmless."""
-        key = key_of(tuner, kwargs)
-        if key in tuner.cache:  # theirs
+        key = theirs(key_of, tuner, kwargs)
+        if theirs(operator.contains, tuner.cache, key):
             return
         values = {**tuner.nargs, **kwargs, **config.all_kwargs()}
         if config.pre_hook:
-            config.pre_hook(values)  # theirs
-        tuner.pre_hook(values)  # theirs
-        tuner.fn.run(*args, **kwargs, **config.all_kwargs())
-        tuner.post_hook(values, exception=None)  # theirs
+            theirs(config.pre_hook, values)
+        theirs(tuner.pre_hook, values)
+        theirs(tuner.fn.run, *args, **kwargs, **config.all_kwargs())
+        theirs(tuner.post_hook, values, exception=None)
         tuner.cache[key] = config
-        tuner.pre_hook({**tuner.nargs, **kwargs, **config.all_kwargs()}, reset_only=True)  # theirs
+        theirs(tuner.pre_hook, {**tuner.nargs, **kwargs, **config.all_kwargs()}, reset_only=True)
+
+
+def _integers(descriptor: TensorDescriptor, name: str) -> list[Value]:
+    return [*theirs(list, theirs(map, int, theirs(getattr, descriptor, name)))]
 
 
 def _given(names: Sequence[str], n_given: int) -> str:

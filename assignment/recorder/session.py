@@ -18,6 +18,7 @@ from assignment.protocol.requests import Again, Backward, Call, Forward, Gradien
 from assignment.protocol.wire import DTYPES
 from assignment.simulator.properties import Properties
 from assignment.simulator.triton_private import GPUTarget
+from assignment.whose import theirs
 
 from . import bodies, device, stubs
 from .kernels import Described
@@ -56,7 +57,7 @@ class RecorderSession:
         if is_call and self._answer_as(request.target or TARGET, request.multiprocessors):
             self._import()
         self._called = None
-        self._launcher.figures = request.figures
+        self._launcher.gpu.figures = request.figures
         self._launcher.choose(request.configurations, request.drawn)
         tensors = tensors or [stand_in(*made) for made in request.made]
         groups: list[list[torch.Tensor]] = []
@@ -77,7 +78,7 @@ class RecorderSession:
         elif not all(has_storage(tensor) and lies_in_memory(tensor) for group in groups for tensor in group):
             reply, groups = Failed("returned a tensor without memory of its own, expected a strided one"), []
         program = self._tape.take(self._new_kernels(), groups, bare)
-        return replace(reply, asked=bool(self._launcher.asked)), [program.encoded()]
+        return replace(reply, asked=bool(self._launcher.gpu.asked)), [program.encoded()]
 
     def _load(self, request: Load) -> Answer:
         self._launcher.install()
@@ -87,7 +88,7 @@ class RecorderSession:
         return Loaded(self._submission.import_error), []
 
     def _import(self) -> None:
-        self._launcher.asked.clear()
+        self._launcher.gpu.asked.clear()
         self._kernels.forget()
         with self._recorded():
             self._submission.load()
@@ -106,13 +107,13 @@ class RecorderSession:
             return False
         changed = {name for name, value in properties.items() if self._properties.get(name) != value}
         changed |= {FIGURES} if target != self._target else set()
-        may_keep_others = not changed.isdisjoint(self._launcher.asked)
-        self._target, self._properties, self._launcher.target = target, properties, target
+        may_keep_others = not changed.isdisjoint(self._launcher.gpu.asked)
+        self._target, self._properties, self._launcher.gpu.target = target, properties, target
         major, minor, warp_size = (int(properties[name]) for name in ("major", "minor", "warp_size"))
-        asked = {*self._launcher.asked}
-        answers = device.Answers(properties, self._launcher.asked)
+        asked = {*self._launcher.gpu.asked}
+        answers = device.Answers(properties, self._launcher.gpu.asked)
         device.install(self._tape, GPUTarget("cuda", 10 * major + minor, warp_size), answers)
-        self._launcher.asked &= asked  # what was asked meanwhile was asked by no submission
+        self._launcher.gpu.asked &= asked  # what was asked meanwhile was asked by no submission
         return may_keep_others
 
     def _new_kernels(self) -> list[dict[str, Value]]:
@@ -159,7 +160,7 @@ class RecorderSession:
         assert self.graph is not None
         output, inputs = self.graph
         self.graph = None
-        return list(torch.autograd.grad(output, inputs, torch.ones_like(output)))  # theirs
+        return list(theirs(torch.autograd.grad, output, inputs, torch.ones_like(output)))
 
 
 def stand_in(dtype: str, shape: list[int]) -> torch.Tensor:

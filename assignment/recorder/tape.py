@@ -31,6 +31,7 @@ from assignment.pytorch_private import (
     is_functorch_wrapped_tensor,
     tensors_of,
 )
+from assignment.whose import theirs
 
 from . import bodies
 from .own_faults import Faults, noted
@@ -46,8 +47,15 @@ METADATA = {f"aten::{name}_" for name in _OF_TENSORS.split()}
 RESIZING = ("aten::resize_", "aten::resize_as_")
 
 
+class _WantedInThread(threading.local):
+    device = ""  # that this thread's new memory is wanted on; "" if it is not said
+
+
 class Tape(TorchDispatchMode):
-    """Records what the operations inside do."""
+    """Records what the operations inside do.
+
+    One class, because numbers, views and steps are tables of one program, filled under one lock by what PyTorch calls.
+    """
 
     def __init__(self, folder: str) -> None:
         """Start a tape; `folder` holds the submission's files, whose lines are recorded."""
@@ -62,22 +70,13 @@ class Tape(TorchDispatchMode):
         self.chunk = 0  # the number of the program that is being written
         # numbers of storages that a GPU machine would have on its GPU
         self.on_gpu: set[int] = set()
-        self._of_thread = threading.local()
+        self.of_thread = _WantedInThread()
         self.lock = threading.RLock()  # tables are filled by one thread at a time
         self.default_device = "cpu"
         self.is_strict = True  # whether tensors of two devices may not be mixed
         self.faults = Faults()
         self.modes: list[TorchDispatchMode | TorchFunctionMode] = [self]  # that are on while a submission's code runs
         self._new_chunk()
-
-    @property
-    def device(self) -> str:
-        """The device that this thread's new memory is wanted on; "" if it is not said."""
-        return getattr(self._of_thread, "device", "")
-
-    @device.setter
-    def device(self, device: str) -> None:
-        self._of_thread.device = device
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -185,7 +184,7 @@ class Tape(TorchDispatchMode):
 
     def _place(self, number: int, sources: Sequence[torch.Tensor] = ()) -> None:
         """Record where new memory lies: on the device asked for, or its operands' device."""
-        device = self.device or ("cuda" if any(map(self.is_on_gpu, sources)) else self.default_device)
+        device = self.of_thread.device or ("cuda" if any(map(self.is_on_gpu, sources)) else self.default_device)
         if device.startswith("cuda"):
             self.on_gpu.add(number)
 
@@ -218,7 +217,7 @@ class Tape(TorchDispatchMode):
         kwargs = kwargs or {}
         if func._schema.name in OPDEFS:
             with bodies.followed(self.modes, func):
-                return func(*args, **kwargs)  # theirs
+                return theirs(func, *args, **kwargs)
         if func._can_decompose() and (parts := self._decomposed(func, args, kwargs)) is not NotImplemented:
             return parts
         with self.lock:
@@ -226,19 +225,19 @@ class Tape(TorchDispatchMode):
 
     def _decomposed(self, func: OpOverload, args: Arguments, kwargs: Keywords) -> Argument:
         with self:
-            return func.decompose(*args, **kwargs)  # theirs
+            return theirs(func.decompose, *args, **kwargs)
 
     def _operation(self, func: OpOverload, args: Arguments, kwargs: Keywords) -> Argument:
         inputs = strided((args, kwargs))
         self._refuse_mixed(func, inputs)
         if func._schema.name in METADATA:
-            return func(*args, **kwargs)  # theirs
+            return theirs(func, *args, **kwargs)
         if func._schema.name in RESIZING:
             return self._resized(func, args, kwargs)
         known = {tensor.untyped_storage()._cdata for tensor in inputs}
         is_view = func.is_view and not func._schema.is_mutable
         before = () if is_view else self._arguments(args, kwargs)
-        result = func(*args, **kwargs)  # theirs
+        result = theirs(func, *args, **kwargs)
         if is_without_memory(result):
             return result
         outputs = strided(result)
@@ -272,11 +271,11 @@ class Tape(TorchDispatchMode):
         """Call resize_: larger memory is new memory, into which what was there is copied."""
         tensor = args[0]
         if not is_followed(tensor):
-            return func(*args, **kwargs)  # theirs
+            return theirs(func, *args, **kwargs)
         storage = tensor.untyped_storage()
         self.view(tensor)
         n_before, old = storage.nbytes(), self._numbers[storage._cdata]
-        result = func(*args, **kwargs)  # theirs
+        result = theirs(func, *args, **kwargs)
         if storage.nbytes() > n_before:
             del self._numbers[storage._cdata]
             new, _ = self._number(tensor)

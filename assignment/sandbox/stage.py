@@ -17,7 +17,7 @@ from assignment.submission import Submission
 
 OURS = Path(__file__).resolve().parents[1]
 # What every process may import, and what it may in its role.
-COMMON = ("__init__.py", "worker.py", "confined", "protocol", "calling", "digest.py", "pytorch_private.py")
+COMMON = ("__init__.py", "worker.py", "confined", "protocol", "calling", "digest.py", "pytorch_private.py", "whose.py")
 RUNTIME = {
     "record": ("host", "recorder", "simulator", "compiling"),
     "play": ("player", "simulator", "compiling"),

@@ -74,7 +74,10 @@ class WorkerUnavailable(Exception):
 
 
 class Worker:
-    """One worker process and the conversation with it."""
+    """One worker process and the conversation with it.
+
+    Both are one class, because any step of the conversation may find the process gone, and starts it anew.
+    """
 
     def __init__(self, stage: Stage, device: str, rung: str | None = None, packages: Sequence[str] = ()) -> None:
         """Start the process, in the best sandbox or this one; it loads its libraries meanwhile.
@@ -182,12 +185,8 @@ class Worker:
         env = {name: os.environ[name] for name in names if name in os.environ}
         env |= {"HOME": scratch, "TMPDIR": scratch, "PYTHONHASHSEED": "0", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
         if self._device not in ON_GPU:
-            env |= {
-                "PATH": "/usr/bin:/bin",
-                "OMP_NUM_THREADS": "1",
-                "TORCH_COMPILE_DISABLE": "1",
-                "CUDA_VISIBLE_DEVICES": "",
-            }
+            env |= {"PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"}
+            env |= {"TORCH_COMPILE_DISABLE": "1", "CUDA_VISIBLE_DEVICES": ""}
         return env
 
     @property
@@ -253,10 +252,11 @@ class Worker:
 
         channel, output = self._channel, self._output
         assert channel is not None
+        ends: list[Any] = [channel, output]
         began = last = time.monotonic()
         samples: list[float] = []
         before: float | None = None
-        while channel not in (ready := readable(channel, output)):
+        while channel not in (ready := select.select(ends, [], [], LOOK_EVERY_S)[0]):
             now = time.monotonic()
             if ready:
                 self._catch_up()
@@ -470,11 +470,6 @@ def import_error_in(header: Header) -> str:
     """Return the package's import error from a reply, safe to show; "" if there is none."""
     said = header.get("import_error")
     return text.clean(said) if isinstance(said, str) else ""
-
-
-def readable(*ends: Any) -> list[Any]:
-    """Return the channels that can be read from, or an empty list after a while."""
-    return select.select(ends, [], [], LOOK_EVERY_S)[0]
 
 
 def kinds_to_join(pid: int) -> int:

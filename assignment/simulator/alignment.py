@@ -15,19 +15,19 @@ import triton.language as tl
 from .builder import Builder, array_of
 from .elementwise import Handle
 from .faults import LEFT_OPEN, FalseHint, at, place
-from .known import ALL, OF_TWO, Known, Rule, Sizes, either, least, nothing, power
+from .known import ALL, OF_TWO, KnownAxes, Rule, Sizes, either, least, nothing, power
 from .numerics import ADDRESS
 
 HINTS = ("multiple_of", "max_contiguous", "max_constancy")
 _WIDEST = 16  # bytes of a vector
 
 
-def known(value: Handle) -> Known:
+def known(value: Handle) -> KnownAxes:
     found = getattr(value, "known", None)
     return found if found and len(found.contiguity) == value.data.ndim else nothing(value.data.ndim)
 
 
-def _spread(value: Handle, shape: Sizes) -> Known:
+def _spread(value: Handle, shape: Sizes) -> KnownAxes:
     """Return what is known of a value that is broadcast to a shape."""
     own, sizes = known(value), value.data.shape
     more = len(shape) - len(sizes)
@@ -44,7 +44,7 @@ class Believing(Builder):
 
     def create_make_range(self, ret_ty: tl.dtype, start: int, stop: int) -> Handle:
         made = super().create_make_range(ret_ty, start, stop)
-        return _knowing(made, Known((power(stop - start),), (power(start),), (1,)))
+        return _knowing(made, KnownAxes((power(stop - start),), (power(start),), (1,)))
 
     def create_splat(self, ret_ty: tl.dtype, arg: Handle) -> Handle:
         return _knowing(super().create_splat(ret_ty, arg), _spread(arg, tuple(ret_ty.shape)))
@@ -144,7 +144,7 @@ for _name, _rule in OF_TWO.items():
 
 def _constant(name: str) -> Callable[[Believing, int], Handle]:
     def get(self: Believing, value: int) -> Handle:
-        return _knowing(getattr(Builder, name)(self, value), Known((1,), (power(value),), (1,), value))
+        return _knowing(getattr(Builder, name)(self, value), KnownAxes((1,), (power(value),), (1,), value))
 
     return get
 
@@ -157,10 +157,10 @@ for _bits in (8, 16, 32, 64):
 def admit(argument: tl.tensor, specialize: bool) -> None:
     """Note what the compiler knows of an argument: whether 16 divides it."""
     number = int(argument.handle.data.item()) if argument.handle.data.dtype.kind in "iu" else 1
-    _knowing(argument.handle, Known((1,), (16 if specialize and number % 16 == 0 else 1,), (1,)))
+    _knowing(argument.handle, KnownAxes((1,), (16 if specialize and number % 16 == 0 else 1,), (1,)))
 
 
-def _knowing(value: Handle, what: Known) -> Handle:
+def _knowing(value: Handle, what: KnownAxes) -> Handle:
     value.known = what
     return value
 
@@ -178,7 +178,7 @@ def _is_constant(data: np.ndarray, width: int, size: int) -> bool:
     return _in_groups(_rises(data, 0), size)
 
 
-_PROMISES: dict[str, Callable[[Known, Sizes], Known]] = {
+_PROMISES: dict[str, Callable[[KnownAxes, Sizes], KnownAxes]] = {
     "multiple_of": lambda own, sizes: own._replace(divisibility=sizes),
     "max_contiguous": lambda own, sizes: own._replace(contiguity=sizes),
     "max_constancy": lambda own, sizes: own._replace(constancy=sizes),

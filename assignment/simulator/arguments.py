@@ -6,6 +6,8 @@ import numpy as np
 import torch
 import triton.language as tl
 
+from assignment.whose import theirs
+
 from .elementwise import Handle
 from .kernel_values import KernelFunction, KernelValue, LaunchArgument
 from .numerics import numpy_type
@@ -25,7 +27,7 @@ def typed(value: LaunchArgument, param: KernelParam, admit: Admit) -> KernelValu
         return value.value if isinstance(value, tl.constexpr) else value
     specialize = not param.do_not_specialize
     if param.annotation_type and isinstance(value, (bool, int, float)):
-        return _scalar(value, tl.str_to_ty(param.annotation_type, None))
+        return _scalar(value, theirs(tl.str_to_ty, param.annotation_type, None))
     return _typed(value, specialize, lambda tensor: admit(param.name, tensor))
 
 
@@ -34,7 +36,7 @@ def _typed(value: LaunchArgument, specialize: bool, address_of: AddressOf) -> Ke
         return value.value
     if isinstance(value, (bool, int, float)):
         is_constant = specialize and value == 1 and type(value) is int
-        return value if is_constant else _scalar(value, tl.str_to_ty(mangle_type(value), None))
+        return value if is_constant else _scalar(value, theirs(tl.str_to_ty, theirs(mangle_type, value), None))
     if hasattr(value, "data_ptr"):
         return _pointer(value, address_of)
     if isinstance(value, tuple):
@@ -65,7 +67,7 @@ def _pointer(value: torch.Tensor | TensorWrapper, address_of: AddressOf) -> tl.t
     if isinstance(device, torch.device) and device.type != "cpu":
         raise ValueError(f"the simulator runs kernels on CPU tensors, got one on {device}")
     try:
-        ty = tl.str_to_ty(mangle_type(value), None)
+        ty = theirs(tl.str_to_ty, theirs(mangle_type, value), None)
     except KeyError as error:
         remedy = ": pass x.view(torch.uint8)" if value.dtype.itemsize == 1 else ""
         raise TypeError(f"Triton has no type for a tensor of {value.dtype}{remedy}") from error
@@ -77,7 +79,8 @@ def _pointer(value: torch.Tensor | TensorWrapper, address_of: AddressOf) -> tl.t
 def _descriptor(value: TensorDescriptor, address_of: AddressOf) -> tl.core.tensor_descriptor:
     """Convert a tensor descriptor made on the host."""
     integers: Callable[[Sequence[int]], list[tl.tensor]] = lambda sizes: [_scalar(int(s), tl.int64) for s in sizes]  # noqa: E731
-    descriptor = semantic.make_tensor_descriptor(
+    descriptor = theirs(
+        semantic.make_tensor_descriptor,
         base=_pointer(value.base, address_of),
         shape=integers(value.shape),
         strides=[*integers(value.strides[:-1]), tl.constexpr(int(value.strides[-1]))],

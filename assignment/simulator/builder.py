@@ -14,6 +14,8 @@ from typing import NoReturn
 import numpy as np
 import triton.language as tl
 
+from assignment.whose import theirs
+
 from . import access, numerics, scaled
 from .acquired import locks_in, plain, remember
 from .elementwise import Elementwise, Handle, MaskedResult
@@ -217,7 +219,7 @@ class Builder(Elementwise):
                 "Kernel requires a runtime memory allocation, but no allocator was set. "
                 "Use triton.set_allocator to specify an allocator."
             )
-        return super().create_make_tensor_descriptor(*args)
+        return theirs(super().create_make_tensor_descriptor, *args)
 
     # the rest
 
@@ -257,7 +259,7 @@ class Builder(Elementwise):
         self, *args: Handle | str | list[Handle] | bool, **kwargs: Handle | str | list[Handle] | bool
     ) -> None:
         if not self.watch.is_rehearsal:
-            super().create_print(*args, **kwargs)  # theirs
+            theirs(super().create_print, *args, **kwargs)
 
     def create_assume(self, condition: Handle) -> None:
         if not condition:

@@ -10,32 +10,12 @@ import torch
 
 from .draws import Draws
 from .faults import MemoryFault, Place
+from .regions import FollowedMemory
 from .streams import Raised
 from .trace import LaunchCost
 
 if TYPE_CHECKING:
     from .recording import Recording
-
-
-class FollowedMemory(Protocol):
-    """The memory of an argument, of which a follower knows where its values come from."""
-
-    address: int
-
-    def kernel_wrote(self, offsets: np.ndarray, values: np.ndarray) -> None:
-        """Handle a store of these values."""
-
-    def keep(self, offsets: np.ndarray, width: int) -> Callable[[], None]:
-        """Return what gives these elements their labels of now back."""
-
-    def at(self, offsets: np.ndarray, width: int) -> np.ndarray:
-        """Return the labels of these elements."""
-
-    def may_be_unwritten(self) -> bool:
-        """Return whether some byte may hold what nothing has written."""
-
-    def are_unwritten(self, offsets: np.ndarray, width: int) -> np.ndarray:
-        """Return which elements hold a byte that nothing has written."""
 
 
 class Follower(Protocol):

@@ -14,6 +14,8 @@ import numpy as np
 import torch
 import triton.language as tl
 
+from assignment.whose import theirs
+
 from . import calls, constants
 from .elementwise import Handle
 from .faults import is_ours
@@ -42,7 +44,7 @@ def bind(value: KernelValue) -> KernelValue:
         return make(*bound) if hasattr(value, "_fields") else tuple(bound)
     value = static(value)
     if isinstance(value, (bool, int, float)):
-        return semantic.to_tensor(value)
+        return theirs(semantic.to_tensor, value)
     if value is None or isinstance(value, (tl.dtype, tl.core.base_value)):
         return value
     raise TypeError(f"cannot convert {_shown(value)} to tensor: a variable holds tensors, numbers, tuples or dtypes")
@@ -80,7 +82,7 @@ class _Constant(tl.constexpr):
     """A tensor that is annotated as tl.constexpr: only its methods can be used."""
 
     def __getattr__(self, name: str) -> KernelValue:
-        return getattr(self.value, name)
+        return theirs(getattr, self.value, name)
 
 
 def value_of(value: tl.constexpr | tl.dtype | bool | int | float | str) -> KernelValue:
@@ -129,15 +131,15 @@ def _plain_truth(condition: KernelValue) -> KernelValue:
 def loop(*bounds: KernelValue) -> Iterator[tl.tensor]:
     """Yield what `range` gives in a kernel: scalar tensors, int32 unless a bound is wider."""
     start, stop, step = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]
-    tensors = [semantic.to_tensor(static(b)) for b in (start, stop, step)]
+    tensors = [theirs(semantic.to_tensor, static(b)) for b in (start, stop, step)]
     for bound in tensors:
         if not bound.dtype.is_int():
             raise TypeError(f"for loop bounds and step must all be ints, got {bound.dtype}")
         if bound.handle.data.size != 1:
             raise TypeError(f"for loop bounds and step must be scalars, got {bound.type}")
         semantic.builder.watch.decide(bound.handle.data)
-    ty = semantic.integer_promote_impl(tensors[0].dtype, tensors[1].dtype)
-    ty = semantic.integer_promote_impl(ty, tensors[2].dtype)
+    ty = theirs(semantic.integer_promote_impl, tensors[0].dtype, tensors[1].dtype)
+    ty = theirs(semantic.integer_promote_impl, ty, tensors[2].dtype)
     dtype = numpy_type(ty)
     for i in range(*(int(b.handle.data.item()) for b in tensors)):
         yield tensor(Handle(np.array([i], dtype), ty), ty)
@@ -163,7 +165,7 @@ def any_of(*operands: Operand) -> KernelValue:
 def _fold(operands: tuple[Operand, ...], method: str, decisive: bool) -> KernelValue:
     value, tensors = None, []
     for operand in operands:
-        value = static(operand())
+        value = static(theirs(operand))
         if isinstance(value, tensor):
             tensors.append(value)
         elif bool(value) is decisive:
@@ -181,10 +183,10 @@ def compared(left: KernelValue, names: tuple[str, ...], *others: Operand) -> Ker
 
     def compare(name: str, other: Operand) -> KernelValue:
         nonlocal left
-        right = other()
+        right = theirs(other)
         operands = (static(left), static(right)) if name.startswith("is_") else (left, right)
         left = right
-        return getattr(operator, name)(*operands)
+        return theirs(getattr(operator, name), *operands)
 
     pairs = zip(names, others, strict=True)
     return _fold(tuple(functools.partial(compare, *pair) for pair in pairs), "logical_and", decisive=False)
@@ -211,10 +213,10 @@ def choose(
     is not chosen is evaluated, too, if it is plain: free of effects and of cost.
     """
     if not isinstance(condition, tensor):
-        return if_true() if decided(condition) else if_false()
+        return theirs(if_true if decided(condition) else if_false)
     taken = truth(condition)
     if_true_is, if_false_is = (
-        _operand(way()) if is_taken or is_plain else None
+        _operand(theirs(way)) if is_taken or is_plain else None
         for way, is_taken, is_plain in ((if_true, taken, true_is_plain), (if_false, not taken, false_is_plain))
     )
     if if_true_is is not None and if_false_is is not None and if_true_is.type != if_false_is.type:
@@ -227,7 +229,7 @@ def choose(
 def _operand(value: KernelValue) -> tl.tensor:
     value = static(value)
     if isinstance(value, (bool, int, float)):
-        return semantic.to_tensor(value)
+        return theirs(semantic.to_tensor, value)
     if not isinstance(value, tensor):
         raise TypeError(f"cannot convert {_shown(value)} to tensor")
     return value
@@ -241,7 +243,7 @@ def _shown(value: KernelValue) -> str:
 
 def check(condition: Operand, message: KernelValue) -> None:
     """Evaluate `assert`: compiled away unless the launch asks for debug=True."""
-    if semantic.builder.options.debug and not truth(condition()):
+    if semantic.builder.options.debug and not truth(theirs(condition)):
         raise AssertionError(message)
 
 
@@ -269,12 +271,12 @@ def formatted(value: KernelValue, is_constant: bool) -> KernelValue:
 
 def maximum(*args: KernelValue) -> KernelValue:
     """Evaluate Python's `max` in a kernel."""
-    return static(tl.core.builtin_max(*args))
+    return static(theirs(tl.core.builtin_max, *args))
 
 
 def minimum(*args: KernelValue) -> KernelValue:
     """Evaluate Python's `min` in a kernel."""
-    return static(tl.core.builtin_min(*args))
+    return static(theirs(tl.core.builtin_min, *args))
 
 
 def callee(function: KernelFunction) -> KernelFunction:
@@ -320,12 +322,12 @@ def _number(ty: type[int] | type[float], *args: float | str | tl.tensor, **kwarg
     """Evaluate `float(x)` or `int(x)`."""
     if any(isinstance(value, tensor) for value in args):
         raise TypeError(f"{ty.__name__}() argument must be a string or a real number, not 'tensor': write x.to(dtype)")
-    return ty(*map(static, args), **kwargs)
+    return theirs(ty, *map(static, args), **kwargs)
 
 
 def _of_value(function: KernelFunction, *args: KernelValue) -> KernelValue:
     """Call Python's own `len` or `list`, to which a constant is its value."""
-    return function(*map(static, args))  # theirs
+    return theirs(function, *map(static, args))
 
 
 def _of_constants(function: KernelFunction, *args: KernelValue, **kwargs: KernelValue) -> KernelValue:
@@ -333,7 +335,7 @@ def _of_constants(function: KernelFunction, *args: KernelValue, **kwargs: Kernel
     if any(isinstance(value, tensor) for value in (*args, *kwargs.values())):
         name = function.__name__
         raise TypeError(f"Did you forget to add @triton.jit ? {name} takes constants, not tensors: call tl.cdiv")
-    return function(*args, **kwargs)  # theirs
+    return theirs(function, *args, **kwargs)
 
 
 def _root(function: KernelFunction | type) -> str:
@@ -348,7 +350,7 @@ def _attribute(value: KernelValue, name: str | tl.constexpr, *default: KernelVal
         unsupported("handle")
     if default and not _has_attribute(value, name):
         return default[0]
-    return getattr(static(value), static(name))
+    return theirs(getattr, static(value), static(name))
 
 
 def _is_instance(value: KernelValue, kind: type | tl.constexpr) -> bool:
@@ -380,7 +382,7 @@ def _on_constants(function: KernelFunction, *args: KernelValue, **kwargs: Kernel
         raise TypeError(f"a kernel cannot call {name}, which is no function of Triton's; put @triton.jit before it")
     key = function, repr(args), repr(kwargs)
     if key not in _called_before:
-        _called_before[key] = function(*args, **kwargs)  # theirs
+        _called_before[key] = theirs(function, *args, **kwargs)
     result = _called_before[key]
     if not _is_constant(result):
         raise TypeError(f"a kernel cannot use what {name} returns, a {type(result).__name__}")

@@ -8,9 +8,8 @@ import torch
 
 from assignment.pytorch_private import Argument, Arguments, Keywords, OpOverload, TorchDispatchMode, tensors_of
 
-from .calls import Call
 from .layout import Layout
-from .trace import Traffic
+from .trace import LaunchCost, Traffic
 
 COSTS = ("read", "tile_rows", "written", "beside")  # of a call, in this order
 Counts = Callable[[torch.Tensor], np.ndarray]
@@ -133,7 +132,7 @@ def held(tensor: torch.Tensor) -> int:
 
 
 def summary(
-    call: Call,
+    launches: Iterable[LaunchCost],
     host: HostTraffic,
     inputs: Sequence[torch.Tensor],
     outputs: Sequence[torch.Tensor],
@@ -148,7 +147,7 @@ def summary(
     of_caller = {address(t) for t in inputs}
     copies = [host.copies_of(address(t)) for t in inputs]
     origins = [host.sources_of(address(t)) - of_caller for t in outputs]
-    traffics = [traffic for launch in call.launches for traffic in launch.tensors]
+    traffics = [traffic for launch in launches for traffic in launch.tensors]
     by_label = host.by_label + sum((t.by_label for t in traffics), np.zeros(256, np.int64))
     read = [_moved(t, found, traffics, "loaded", host.read) for t, found in zip(inputs, copies, strict=True)]
     copies = [{t.storage for t in traffics if t.by_label[label]} for label in labels] or copies

@@ -8,7 +8,7 @@ import triton.language as tl
 
 from . import numerics
 from .faults import Place
-from .known import Known
+from .known import KnownAxes
 from .libdevice import with_torch
 from .numerics import convert, flush_subnormals, numpy_type
 from .triton_private import AnyVersionBuilder, ir
@@ -19,7 +19,7 @@ class Handle:
     """A block or scalar: an array, and the Triton type of one element."""
 
     __slots__ = ("data", "dtype", "known")
-    known: Known  # when compiled, in kernels with hints: alignment.py
+    known: KnownAxes  # when compiled, in kernels with hints: alignment.py
 
     def __init__(self, data: np.ndarray, dtype: tl.dtype) -> None:
         self.data = data

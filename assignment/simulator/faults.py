@@ -8,10 +8,12 @@ from types import CodeType, FrameType
 
 import torch
 
+from assignment import whose
+
 _HERE = Path(__file__).parent
 _LAUNCH = str(_HERE / "launch.py")
 _TRITON = find_spec("triton")  # not imported here: the simulator must be installed first
-_OURS = (f"{_HERE}/", f"{Path(_TRITON.origin).parent}/" if _TRITON and _TRITON.origin else f"{_HERE}/")
+_OURS = (f"{_HERE}/", whose.__file__, *([f"{Path(_TRITON.origin).parent}/"] if _TRITON and _TRITON.origin else []))
 
 LEFT_OPEN = "(handout/left_open.md)"
 # code and line: where it happened, and from where that was called

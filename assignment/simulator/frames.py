@@ -9,12 +9,15 @@ from types import CodeType, FrameType, TracebackType
 import torch
 import triton
 
+from assignment import whose
+
 from .faults import MemoryFault, at
 
 _LIBRARIES = (
     "<frozen ",
     *(os.path.join(sysconfig.get_path(kind), "") for kind in ("stdlib", "platstdlib", "purelib", "platlib")),  # noqa: PTH118
     *(os.path.join(os.path.dirname(file), "") for file in (__file__, torch.__file__, triton.__file__)),  # noqa: PTH118, PTH120
+    whose.__file__,
 )
 _LAUNCH = os.path.join(os.path.dirname(__file__), "launch.py")  # noqa: PTH118, PTH120
 

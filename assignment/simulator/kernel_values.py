@@ -1,11 +1,14 @@
 """What the variables of a kernel hold, what it calls, and what a launch passes, as types; and the sizes of a grid."""
 
 import contextlib
+import operator
 from collections.abc import Callable, Sequence
 from typing import TypeAlias, TypeVar
 
 import torch
 import triton.language as tl
+
+from assignment.whose import theirs
 
 from .triton_private import TensorDescriptor, TensorWrapper
 
@@ -29,13 +32,14 @@ def static(value: Plain | tl.constexpr) -> Plain:
 def grid_sizes(grid: Grid, values: dict[str, LaunchArgument]) -> list[int]:
     """Return one to three sizes, padded with 1."""
     if callable(grid):
-        grid = grid(values)  # theirs
+        grid = theirs(grid, values)
     is_one = False
     with contextlib.suppress(TypeError):  # of an array of no dimensions
         is_one = hasattr(grid, "__getitem__") and len(grid) > 0
     if not is_one or not all(hasattr(size, "__index__") for size in grid):
         raise TypeError(f"expected a grid of one to three integers, such as (triton.cdiv(n, 64),), got {grid!r}")
-    sizes = [size.__index__() for size in (*grid[:3], 1, 1)[:3]]  # theirs
+    given = theirs(tuple, theirs(operator.getitem, grid, slice(3)))
+    sizes: list[int] = theirs(list, map(operator.index, (*given, 1, 1)[:3]))
     if min(sizes) < 0:
         raise ValueError(f"expected a grid of sizes that are 0 or more, got {tuple(sizes)}")
     for axis, size, limit in zip("xyz", sizes, MAX_GRID, strict=True):

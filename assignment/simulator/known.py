@@ -12,7 +12,7 @@ ALL = 1 << 30
 Sizes = tuple[int, ...]
 
 
-class Known(NamedTuple):
+class KnownAxes(NamedTuple):
     """What is known when a block is compiled; all but `constant` are powers of 2, one for each axis."""
 
     contiguity: Sizes
@@ -21,14 +21,14 @@ class Known(NamedTuple):
     constant: int | None = None
     promised: Place | None = None  # where, by a hint that does not hold here
 
-    def each(self, function: Callable[[Sizes], Sizes]) -> "Known":
+    def each(self, function: Callable[[Sizes], Sizes]) -> "KnownAxes":
         """Return the same of other axes."""
         contiguity, divisibility, constancy = map(function, self[:3])
-        return Known(contiguity, divisibility, constancy, self.constant, self.promised)
+        return KnownAxes(contiguity, divisibility, constancy, self.constant, self.promised)
 
 
-def nothing(ndim: int) -> Known:
-    return Known((1,) * ndim, (1,) * ndim, (1,) * ndim)
+def nothing(ndim: int) -> KnownAxes:
+    return KnownAxes((1,) * ndim, (1,) * ndim, (1,) * ndim)
 
 
 def power(number: int) -> int:
@@ -47,62 +47,62 @@ def _most(a: Sizes, b: Sizes) -> Sizes:
 # rules: of two operands in one shape
 
 
-def _sum(a: Known, b: Known) -> Known:
+def _sum(a: KnownAxes, b: KnownAxes) -> KnownAxes:
     contiguity = _most(least(a.constancy, b.contiguity), least(a.contiguity, b.constancy))
-    return Known(contiguity, least(a.divisibility, b.divisibility), least(a.constancy, b.constancy))
+    return KnownAxes(contiguity, least(a.divisibility, b.divisibility), least(a.constancy, b.constancy))
 
 
-def _difference(a: Known, b: Known) -> Known:
+def _difference(a: KnownAxes, b: KnownAxes) -> KnownAxes:
     return _sum(a, b)._replace(contiguity=least(a.contiguity, b.constancy))
 
 
-def _product(a: Known, b: Known) -> Known:
+def _product(a: KnownAxes, b: KnownAxes) -> KnownAxes:
     for one, other in ((a, b), (b, a)):
         if one.constant == 1:
             return other
     ones = (1,) * len(a.contiguity)
     of_all = [tuple(1 if c > 1 else d for c, d in zip(x.contiguity, x.divisibility, strict=True)) for x in (a, b)]
     divisibility = tuple(min(m * n, ALL) for m, n in zip(*of_all, strict=True))
-    return Known(ones, divisibility, least(a.constancy, b.constancy))
+    return KnownAxes(ones, divisibility, least(a.constancy, b.constancy))
 
 
-def _quotient(a: Known, b: Known) -> Known:
+def _quotient(a: KnownAxes, b: KnownAxes) -> KnownAxes:
     if b.constant == 1:
         return a
     groups = least(a.contiguity, a.divisibility, b.divisibility, b.constancy)
     return nothing(len(groups))._replace(constancy=_most(least(a.constancy, b.constancy), groups))
 
 
-def _rest(a: Known, b: Known) -> Known:
+def _rest(a: KnownAxes, b: KnownAxes) -> KnownAxes:
     contiguity = least(a.contiguity, a.divisibility, b.divisibility, b.constancy)
-    return Known(contiguity, least(a.divisibility, b.divisibility), least(a.constancy, b.constancy))
+    return KnownAxes(contiguity, least(a.divisibility, b.divisibility), least(a.constancy, b.constancy))
 
 
-def _shifted(a: Known, b: Known) -> Known:
+def _shifted(a: KnownAxes, b: KnownAxes) -> KnownAxes:
     return _product(a, nothing(len(a.contiguity))._replace(divisibility=(1 << min(b.constant or 0, 29),) * 8))
 
 
-def either(a: Known, b: Known) -> Known:
-    return Known(
+def either(a: KnownAxes, b: KnownAxes) -> KnownAxes:
+    return KnownAxes(
         least(a.contiguity, b.contiguity), least(a.divisibility, b.divisibility), least(a.constancy, b.constancy)
     )
 
 
-def _equal(a: Known, b: Known) -> Known:
+def _equal(a: KnownAxes, b: KnownAxes) -> KnownAxes:
     return nothing(len(a.contiguity))._replace(constancy=least(a.constancy, b.constancy))
 
 
-def _below(a: Known, b: Known) -> Known:
+def _below(a: KnownAxes, b: KnownAxes) -> KnownAxes:
     """Compare what counts up with what stays: it changes at a multiple of what divides both."""
     groups = least(a.contiguity, a.divisibility, b.divisibility, b.constancy)
     return _equal(a, b)._replace(constancy=_most(least(a.constancy, b.constancy), groups))
 
 
-def _above(a: Known, b: Known) -> Known:
+def _above(a: KnownAxes, b: KnownAxes) -> KnownAxes:
     return _below(b, a)
 
 
-Rule = Callable[[Known, Known], Known]
+Rule = Callable[[KnownAxes, KnownAxes], KnownAxes]
 OF_TWO: dict[str, Rule] = {
     **dict.fromkeys(("add",), _sum),
     **dict.fromkeys(("sub",), _difference),

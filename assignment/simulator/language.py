@@ -11,6 +11,8 @@ from typing import NoReturn
 
 import triton.language as tl
 
+from assignment.whose import theirs
+
 from . import control, numerics, reductions
 from . import semantic as semantics
 from .alignment import HINTS
@@ -75,7 +77,7 @@ def _bound(name: str, member: Callable) -> Callable:
         if builder.grid_idx is None:
             raise ValueError(f"{name} can only be called in a function decorated with @triton.jit")
         kwargs["_semantic"] = semantic
-        return function(*args, **kwargs)  # theirs
+        return theirs(function, *args, **kwargs)
 
     call.__name__, call.__doc__ = name, member.__doc__
     return call
@@ -185,7 +187,7 @@ def _patch_tensor() -> None:
     cls.__bool__ = _truth
     cls.__index__ = _as_index
     cls.__repr__ = cls.__str__ = lambda self: str(self.handle.data)
-    cls.T = property(lambda self: semantic.permute(self, (1, 0)))
+    cls.T = property(lambda self: theirs(semantic.permute, self, (1, 0)))
     for name, member in list(vars(cls).items()):
         is_own = inspect.isfunction(member) and member.__qualname__ == f"tensor.{name}"
         if is_own and not name.startswith("_") and not tl.core.is_builtin(member):

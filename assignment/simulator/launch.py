@@ -17,6 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 import triton.language as tl
 
+from assignment.whose import theirs
+
 from . import alignment, calls
 from .arguments import typed
 from .builder import Builder
@@ -63,7 +65,7 @@ def refuse(self: JITFunction, *args: LaunchArgument, **kwargs: LaunchArgument) -
 def run(self: InterpretedFunction, *args: LaunchArgument, grid: Grid, warmup: bool, **kwargs: LaunchArgument) -> None:
     """Launch: `kernel[grid](*args, **kwargs)`."""
     for hook in self.pre_run_hooks:
-        hook(*args, **kwargs)  # theirs
+        theirs(hook, *args, **kwargs)
     kernel = _kernel(self)
     values = _bind(kernel, args, kwargs)
     if warmup:
@@ -97,7 +99,7 @@ def _run_programs(
         is_debug = bool(options.get("debug") or self.kwargs.get("debug") or knobs.runtime.debug)
         builder.set_options(is_debug, options.get("num_warps", _N_WARPS))  # type: ignore[arg-type]
         builder.grid_dim = sizes
-        body = functools.partial(kernel.function, **arguments)
+        body = functools.partial(theirs, kernel.function, **arguments)
         try:
             _run_each(_programs(sizes, kernel, call), kernel.waits, functools.partial(watch.run, body=body))
         except MemoryFault as fault:
@@ -142,7 +144,7 @@ def call(self: InterpretedFunction, *args: KernelValue, **kwargs: KernelValue) -
         raise RuntimeError("Cannot call @triton.jit'd outside of the scope of a kernel")
     kernel = _kernel(self)
     with builder.watch.unmoved() if self.fn.__module__ == _RANDOM else contextlib.nullcontext():
-        return kernel.function(*map(_unboxed, args), **{name: _unboxed(v) for name, v in kwargs.items()})  # theirs
+        return theirs(kernel.function, *map(_unboxed, args), **{name: _unboxed(v) for name, v in kwargs.items()})
 
 
 def _unboxed(value: KernelValue) -> KernelValue:
@@ -192,7 +194,7 @@ def _bind(kernel: _Kernel, args: tuple, kwargs: dict[str, LaunchArgument]) -> di
     for name in kwargs:
         if name not in kernel.params and not hasattr(builder.options, name):
             raise KeyError(f"Keyword argument {name} was specified but unrecognised")
-    bound = kernel.signature.bind(*args, **{k: v for k, v in kwargs.items() if k in kernel.params})  # theirs
+    bound = theirs(kernel.signature.bind, *args, **{k: v for k, v in kwargs.items() if k in kernel.params})
     bound.apply_defaults()
     return bound.arguments
 

@@ -14,6 +14,8 @@ from typing import Any, NoReturn
 
 import torch
 
+from assignment.whose import theirs
+
 from . import streams
 from .properties import Properties
 from .streams import GPU, DeviceName, NotThere, refusal
@@ -183,10 +185,10 @@ def cuda(properties: Properties) -> dict[str, Any]:
         "default_generators": (host,),
         "get_rng_state": lambda device="cuda": host.get_state(),
         "get_rng_state_all": lambda: [host.get_state()],
-        "set_rng_state": lambda new_state, device="cuda": host.set_state(new_state) and None,  # theirs
-        "set_rng_state_all": lambda new_states: [host.set_state(state) for state in new_states] and None,  # theirs
-        "manual_seed": lambda seed: host.manual_seed(seed) and None,  # theirs
-        "manual_seed_all": lambda seed: host.manual_seed(seed) and None,  # theirs
+        "set_rng_state": lambda new_state, device="cuda": theirs(host.set_state, new_state) and None,
+        "set_rng_state_all": lambda new_states: theirs(list, theirs(map, host.set_state, new_states)) and None,
+        "manual_seed": lambda seed: theirs(host.manual_seed, seed) and None,
+        "manual_seed_all": lambda seed: theirs(host.manual_seed, seed) and None,
         "seed": lambda: host.seed() and None,
         "seed_all": lambda: host.seed() and None,
         "initial_seed": lambda: host.initial_seed(),
@@ -245,7 +247,7 @@ def _memory_info(properties: Properties) -> Callable[..., tuple[int, int]]:
 
 def _device_module(device: DeviceName = None) -> ModuleType:
     """Return torch.cuda, or the module of another type of device."""
-    return getattr(torch, torch.device(device or GPU).type)  # theirs
+    return theirs(getattr, torch, theirs(torch.device, device or GPU).type)
 
 
 class _AnyGenerator(type):

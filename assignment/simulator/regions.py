@@ -7,14 +7,13 @@ tensor lies there.
 
 import ctypes
 import gc
-from collections.abc import Hashable, Iterator
-from typing import Any
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 
 from . import suspects
-from .calls import Call, FollowedMemory
 from .faults import OutOfBounds, Place, Program, at, describe, element, place, source_line
 from .layout import Layout
 from .numerics import ADDRESS
@@ -24,6 +23,27 @@ from .trace import Traffic
 WRAPPED = 1 << 32  # elements that an offset of 32 bits loses
 NUMBER_AT = 48  # bits: user addresses have 47
 _MAPPED_WHOLE = 1 << 24  # elements of a storage up to which all of it has a shadow
+
+
+class FollowedMemory(Protocol):
+    """The memory of an argument, of which a follower knows where its values come from."""
+
+    address: int
+
+    def kernel_wrote(self, offsets: np.ndarray, values: np.ndarray) -> None:
+        """Handle a store of these values."""
+
+    def keep(self, offsets: np.ndarray, width: int) -> Callable[[], None]:
+        """Return what gives these elements their labels of now back."""
+
+    def at(self, offsets: np.ndarray, width: int) -> np.ndarray:
+        """Return the labels of these elements."""
+
+    def may_be_unwritten(self) -> bool:
+        """Return whether some byte may hold what nothing has written."""
+
+    def are_unwritten(self, offsets: np.ndarray, width: int) -> np.ndarray:
+        """Return which elements hold a byte that nothing has written."""
 
 
 class Region:
@@ -88,8 +108,11 @@ class Region:
 class Regions:
     """The tensors of one launch."""
 
-    def __init__(self, kernel: str, grid: Program, call: Call) -> None:
-        self._kernel, self._grid, self._call = kernel, grid, call
+    def __init__(
+        self, kernel: str, grid: Program, inputs: Sequence[torch.Tensor], storages: Mapping[int, list[torch.Tensor]]
+    ) -> None:
+        """Begin without arguments, beside what the caller of host code has passed, and its storages by address."""
+        self._kernel, self._grid, self._inputs, self._storages = kernel, grid, inputs, storages
         self.program: Program = (0, 0, 0)  # that runs
         self._by_number: dict[int, Region] = {}
         self._strays: list[Region] = []
@@ -106,7 +129,7 @@ class Regions:
         return region
 
     def _is_input(self, tensor: torch.Tensor) -> bool:
-        return tensor.untyped_storage().data_ptr() in self._call.storages
+        return tensor.untyped_storage().data_ptr() in self._storages
 
     def shadow(self, region: Region) -> Shadow:
         """Return the storage's shadow, or one of the region alone where the storage is huge."""
@@ -162,7 +185,7 @@ class Regions:
                 return region
         arguments = [region.tensor for region in self]
         others = sorted(_live_tensors(), key=lambda tensor: -Layout.of(tensor).nbytes)
-        for tensor in [*arguments, *self._call.inputs, *others]:
+        for tensor in [*arguments, *self._inputs, *others]:
             if tensor.data_ptr() <= address < tensor.data_ptr() + Layout.of(tensor).nbytes:
                 region = Region("(a tensor)", tensor, 0, self._is_input(tensor))
                 self._strays.append(region)
@@ -179,10 +202,10 @@ class Regions:
         if region.offsets(addresses, width) is not None:
             return
         storage = region.tensor.untyped_storage().data_ptr()
-        known = self._call.storages.get(storage)
+        known = self._storages.get(storage)
         arguments = [r.tensor for r in self if r.tensor.untyped_storage().data_ptr() == storage]
         others = arguments + (known if known is not None else _on_storage(storage))
-        is_strict = region.number > 0 and (known is not None or not self._call.inputs)
+        is_strict = region.number > 0 and (known is not None or not self._inputs)
         for tensor in others:
             if (is_strict and not _is_part(region.tensor, tensor)) or not _holds(
                 tensor, region, addresses, width

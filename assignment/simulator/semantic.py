@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 
 import triton.language as tl
 
+from assignment.whose import theirs
+
 from .builder import Builder
 from .elementwise import Handle
 from .kernel_values import KernelValue
@@ -63,7 +65,7 @@ class Semantic(TritonSemantic):
     ) -> tuple[tl.tensor, tl.tensor]:
         self._operands_of_one_operation = True
         try:
-            return super().binary_op_type_checking_impl(lhs, rhs, *flags)
+            return theirs(super().binary_op_type_checking_impl, lhs, rhs, *flags)
         finally:
             self._operands_of_one_operation = False
 
@@ -90,14 +92,14 @@ class Semantic(TritonSemantic):
         """Pass the formats as the compiler has them."""
         if FORMATS_ARE_CONSTANTS:
             lhs_format, rhs_format = tl.constexpr(lhs_format), tl.constexpr(rhs_format)
-        return super().dot_scaled(lhs, lhs_scale, lhs_format, rhs, rhs_scale, rhs_format, *more)
+        return theirs(super().dot_scaled, lhs, lhs_scale, lhs_format, rhs, rhs_scale, rhs_format, *more)
 
     def expand_dims(self, input: tl.tensor, axis: int) -> tl.tensor:
         """Return a tensor with one dimension more, whose type is looked up."""
         key = (id(input.type), axis)
         if (found := self._expanded_types.get(key)) is not None:
             return tl.tensor(builder.create_expand_dims(input.handle, axis), found[0])
-        expanded = super().expand_dims(input, axis)
+        expanded = theirs(super().expand_dims, input, axis)
         if input.type.is_block():
             self._expanded_types[key] = (expanded.type, input.type)  # both, so that ids stay theirs
         return expanded
@@ -108,14 +110,14 @@ class Semantic(TritonSemantic):
             return self._in_one_shape(lhs, rhs)
         if _dims(lhs.type) == _dims(rhs.type):
             return lhs, rhs
-        return super().broadcast_impl_value(lhs, rhs)
+        return theirs(super().broadcast_impl_value, lhs, rhs)
 
     def _in_one_shape(self, lhs: tl.tensor, rhs: tl.tensor) -> tuple[tl.tensor, tl.tensor]:
         """Return both operands with the types of one shape; NumPy broadcasts their values."""
         key = (id(lhs.type), id(rhs.type))
         found = self._broadcast_types.get(key)
         if found is None:
-            new_lhs, new_rhs = super().broadcast_impl_value(lhs, rhs)
+            new_lhs, new_rhs = theirs(super().broadcast_impl_value, lhs, rhs)
             # the types are kept, so that their ids stay theirs
             found = self._broadcast_types[key] = (new_lhs.type, new_rhs.type, lhs.type, rhs.type)
         if found[0] is not lhs.type:

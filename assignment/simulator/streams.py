@@ -2,10 +2,13 @@
 
 import itertools
 import threading
+from operator import methodcaller
 from types import TracebackType
 from typing import Any, NoReturn
 
 import torch
+
+from assignment.whose import theirs
 
 DeviceName = torch.device | str | int | None
 Raised = type[BaseException] | BaseException | TracebackType | None  # of a context that ends
@@ -128,11 +131,11 @@ class StreamContext:
 
     def __enter__(self) -> None:
         if self.stream is not None:
-            self.stream.__enter__()  # theirs
+            theirs(methodcaller("__enter__"), self.stream)
 
     def __exit__(self, *_: Raised) -> None:
         if self.stream is not None:
-            self.stream.__exit__()  # theirs
+            theirs(methodcaller("__exit__"), self.stream)
 
 
 class Device:

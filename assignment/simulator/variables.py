@@ -14,6 +14,8 @@ from typing import NoReturn
 
 import triton.language as tl
 
+from assignment.whose import theirs
+
 from .kernel_values import KernelValue
 from .reductions import BlockTruthError
 from .semantic import semantic
@@ -61,7 +63,7 @@ def holds(condition: KernelValue) -> bool:
     if isinstance(condition, tl.condition):  # with a hint for the compiler
         condition = condition.condition
     if IS_CLOSER_TO_PYTHON and isinstance(condition, tensor) and condition.handle.data.size == 1:
-        condition = semantic.cast(condition, tl.int1)
+        condition = theirs(semantic.cast, condition, tl.int1)
     if not isinstance(condition, tensor):
         raise TypeError("the condition of a `while` must be a tensor: the compiler cannot decide it, nor unroll a loop")
     if condition.type != tl.int1:
@@ -210,7 +212,7 @@ def returned(value: KernelValue, function: str, arguments: tuple[KernelValue, ..
 
 
 def _as_tensor(value: KernelValue) -> KernelValue:
-    return semantic.to_tensor(value) if value is None or isinstance(value, (bool, int, float)) else value
+    return theirs(semantic.to_tensor, value) if value is None or isinstance(value, (bool, int, float)) else value
 
 
 def define(name: str, value: KernelValue, variables: dict[str, KernelValue]) -> KernelValue:

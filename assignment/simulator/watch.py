@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 import numpy as np
 import torch
 
+from assignment.whose import theirs
+
 from .acquired import Locks, locks_in, plain
 from .calls import Call
 from .faults import (
@@ -54,7 +56,7 @@ class Watch:
 
     def __init__(self, kernel: str, grid: Program, waits: bool, call: Call) -> None:
         self.kernel, self._call, self.draws = kernel, call, call.draws
-        self._regions = Regions(kernel, grid, call)
+        self._regions = Regions(kernel, grid, call.inputs, call.storages)
         self._races = Races(kernel, waits, call.warn)
         self.undefined = Undefined()
         self.cost = LaunchCost(kernel, grid) if call.is_traced else None
@@ -366,7 +368,7 @@ class Watch:
             self._note_origin(region, offsets, operands[0].dtype.itemsize)
         if region.may_be_unwritten and (lanes := _unwritten(region, offsets, old)) is not None:
             self._meet_unwritten("updates", region, offsets, old, lanes)
-        new = operation(old, *operands).astype(old.dtype)  # theirs
+        new = theirs(operation, old, *operands).astype(old.dtype)
         self._record(region, addresses, offsets, old, new)
         memory[index] = new
         self._note_stored(region, offsets, new)

@@ -14,9 +14,8 @@ import pytest
 
 from assignment.classroom import __main__ as classroom
 from assignment.classroom import batch, grade, grades, layouts, results, review, roster, tables
-from assignment.classroom.decisions import Decision
 from assignment.classroom.handed_in import Handed, Person
-from assignment.classroom.kept import KeptReport
+from assignment.classroom.kept import Decision, KeptReport
 from assignment.submission import Submission, UnusableSubmission
 from assignment.tests import class_made
 from assignment.tests.test_classroom import report

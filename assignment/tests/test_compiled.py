@@ -80,7 +80,7 @@ def run_with(reply, said=SAID, program=PROGRAM):
     pool = SimpleNamespace(workers=[pair], worker_index=0, jobs=1)
     pool.stage = SimpleNamespace(sources={})
     pool.recorder_and_player = lambda: pair
-    pool.given_up, pool.died = lambda check: None, lambda check, status: None
+    pool.shared = SimpleNamespace(given_up=lambda check: None, died=lambda check, status: None)
     return Run(pool), compiler
 
 

@@ -47,7 +47,7 @@ class Scripted:
 def run_on(worker):
     pool = SimpleNamespace(device="cpu", workers=[worker], worker_index=0, draws_multiprocessors=False)
     ended: dict[str, str] = {}
-    pool.given_up, pool.died = ended.get, ended.__setitem__
+    pool.shared = SimpleNamespace(given_up=ended.get, died=ended.__setitem__)
     return Run(pool, check="a check")
 
 
@@ -116,16 +116,15 @@ def test_after_a_timeout_the_other_cases_of_a_check_are_not_run():
     assert run("rmsnorm", torch.ones(3)).tolist() == [1, 1, 1]
 
 
-def test_what_hangs_the_compiler_is_not_tried_again(monkeypatch):
+def test_what_hangs_the_compiler_is_not_tried_again():
     asked = []
 
     def hangs(*arguments):
         asked.append(arguments)
         raise WorkerDied(score.TIMEOUT, "no answer")
 
-    monkeypatch.setattr(door.compiled, "ask", hangs)
-    worker = Scripted(RIGHT)
-    run = run_on(worker)
+    run = run_on(Scripted(RIGHT))
+    run._pool.jobs, run._pool.recorder_and_player = 1, lambda: SimpleNamespace(compile=hangs)
     for _ in range(5):
         with pytest.raises(SubmissionError, match=r"compiled|not run") as caught:
             run.compiled("rmsnorm", torch.ones(3))

@@ -6,11 +6,9 @@ import pytest
 import torch
 
 from assignment import text
-from assignment.calling import requests
 from assignment.compiling.kernel import Kernel
 from assignment.judge import replies, returned
 from assignment.judge.replies import Compiled, Failed, Fault, Ok, Raised, Recorded
-from assignment.player import session
 from assignment.protocol.replies import written
 from assignment.tests.pairs import request
 
@@ -97,10 +95,6 @@ def test_texts_of_kernels_are_made_safe(said):
     for value in (*lines, kernel.error, *kernel.remarks, *taken.stopped.values()):
         assert all(char.isprintable() or char == "\n" for char in value)
     assert all(len(line) <= replies.MAX_NAME and "\n" not in line for line in lines)
-
-
-def test_a_reply_may_say_as_much_as_workers_do():
-    assert requests.MAX_NOTES == session.MAX_NOTES == replies.MAX_SAID
 
 
 def test_kernels_are_read():

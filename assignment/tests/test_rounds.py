@@ -151,7 +151,7 @@ class Worker:
 def test_multiprocessors_are_drawn_by_check_and_function(draws):
     worker = Worker()
     pool: Any = SimpleNamespace(workers=[worker], worker_index=0, draws_multiprocessors=draws, seed=5)
-    pool.given_up = lambda check: None
+    pool.shared = SimpleNamespace(given_up=lambda check: None)
     seen = {}
     for check in "abcdefgh":
         for function in ("rmsnorm_forward", "rmsnorm_backward"):

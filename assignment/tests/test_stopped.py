@@ -6,7 +6,8 @@ import textwrap
 
 import pytest
 
-from assignment.judge.pool import LESS_PATIENCE, Pool
+from assignment.judge.pool import Pool
+from assignment.judge.shared import LESS_PATIENCE
 from assignment.sandbox import stopped, worker_client
 from assignment.sandbox.stage import Stage
 from assignment.sandbox.worker_client import WorkerDied
@@ -104,15 +105,15 @@ def test_two_checks_that_hang_in_one_place_cost_the_others_of_their_function_les
     other = next(check for check in checks.declared() if check.function == "rmsnorm_backward")
     patience = []
     for check, place in zip(own[:4], ("a:1", "a:2", "", "a:1"), strict=True):
-        pool.check = check.name
+        pool.shared.check = check.name
         patience.append(pool.stage.patience())
         pool.stage.hung(place)
     assert patience == [1.0] * 4
     for check, expected in ((own[4], LESS_PATIENCE), (other, 1.0)):
-        pool.check = check.name
+        pool.shared.check = check.name
         assert pool.stage.patience() == expected
     pool.replace(pool.submission, 1)
-    pool.check = own[4].name
+    pool.shared.check = own[4].name
     assert pool.stage.patience() == 1.0
 
 

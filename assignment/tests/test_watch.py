@@ -22,7 +22,8 @@ from assignment import failure
 from assignment.commands import next_check, watch
 from assignment.commands.run import GraderRun
 from assignment.commands.settings import Settings
-from assignment.judge.pool import FATAL, LONG_S, Pool
+from assignment.judge.pool import Pool
+from assignment.judge.shared import FATAL, LONG_S
 from assignment.sandbox.stage import GIVE_UP, GO_ON, WAIT
 from assignment.sandbox.worker_client import Worker
 from assignment.scoring import checks
@@ -92,27 +93,27 @@ def test_a_forked_process_leaves_the_pool_to_its_maker(pool):
 
 
 def test_another_submission_begins_with_no_check_given_up(pool):
-    pool.died(CHECK, FATAL[1])
-    assert pool.given_up(CHECK) == FATAL[1]
+    pool.shared.died(CHECK, FATAL[1])
+    assert pool.shared.given_up(CHECK) == FATAL[1]
     pool.replace(Submission({}), 1)
-    assert pool.given_up(CHECK) is None
+    assert pool.shared.given_up(CHECK) is None
 
 
 def test_of_two_long_calls_the_later_waits(pool):
     """Where the order of verdicts counts, and until the test of the earlier is judged"""
-    first, second = (copy.copy(pool) for _ in range(2))  # as two processes have it
+    first, second = (copy.copy(pool.shared) for _ in range(2))  # as two processes have it
     first.judge(3, CHECK)
     second.judge(4, CHECK)
-    assert [second._turn(LONG_S + 1), first._turn(LONG_S + 1)] == [GO_ON, GO_ON]
+    assert [second.turn(LONG_S + 1), first.turn(LONG_S + 1)] == [GO_ON, GO_ON]
     first.is_in_order = second.is_in_order = True
-    assert [second._turn(LONG_S - 1), first._turn(LONG_S - 1)] == [GO_ON, GO_ON]
-    assert [second._turn(LONG_S + 1), first._turn(LONG_S + 1), second._turn(0.0)] == [GO_ON, GO_ON, WAIT]
+    assert [second.turn(LONG_S - 1), first.turn(LONG_S - 1)] == [GO_ON, GO_ON]
+    assert [second.turn(LONG_S + 1), first.turn(LONG_S + 1), second.turn(0.0)] == [GO_ON, GO_ON, WAIT]
     first.is_judged()
-    assert second._turn(LONG_S + 1) == GO_ON
+    assert second.turn(LONG_S + 1) == GO_ON
     first.judge(5, CHECK)
-    assert first._turn(0.0) == WAIT
+    assert first.turn(0.0) == WAIT
     first.died(CHECK, FATAL[1])
-    assert second._turn(0.0) == GIVE_UP
+    assert second.turn(0.0) == GIVE_UP
 
 
 def save(path: Path, content: str) -> None:

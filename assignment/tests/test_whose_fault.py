@@ -9,13 +9,14 @@ import textwrap
 
 import pytest
 
-from assignment.calling import whose
+from assignment import whose
 from assignment.judge.errors import SAYS_BROKEN
 from assignment.judge.replies import Failed, Ok, Raised
 from assignment.recorder.launches import grid_sizes
 from assignment.tests.forked import python
 from assignment.tests.graded import ROOT
 from assignment.tests.pairs import F, X, defined
+from assignment.whose import theirs
 
 CHECKS = "test_weighted_sum.py::test_forward_values", "test_weighted_sum.py::test_gradients"
 COMPILES = "test_weighted_sum.py::test_compiles"
@@ -157,10 +158,25 @@ def test_an_exception_of_theirs_may_be_caught(at):
     assert isinstance(at.run(defined(*lines), X), Ok)
 
 
-def test_what_raise_says_is_meant():
-    with pytest.raises(TypeError, match="expected a grid") as meant:
-        grid_sizes((), {})
-    with pytest.raises(AttributeError) as unmeant:
-        grid_sizes((1,), None) and whose.told(None)  # type: ignore[arg-type]
-    assert not whose.is_ours(meant.value)
-    assert whose.is_ours(unmeant.value)
+of_a_student: dict = {}
+exec(compile("def student(called):\n    called()", "cs336_kernels/rmsnorm.py", "exec"), of_a_student)
+student = of_a_student["student"]
+PLACES = {
+    "C": (lambda: int("x"), True),
+    "a library": (lambda: json.loads("{"), True),
+    "C, called for them": (lambda: theirs(int, "x"), False),
+    "a library, called for them": (lambda: theirs(json.loads, "{"), False),
+    "their code": (lambda: theirs(student, 1), False),
+    "ours, called for them": (lambda: theirs(lambda: int("x")), True),
+    "ours, called by their code": (lambda: theirs(student, lambda: json.loads("{")), True),
+    "C, called for them by their code": (lambda: theirs(student, lambda: theirs(int, "x")), False),
+    "a `raise` of ours": (lambda: grid_sizes((), {}), False),
+}
+
+
+@pytest.mark.parametrize(("call", "is_ours"), PLACES.values(), ids=PLACES)
+def test_the_innermost_place_of_ours_decides(call, is_ours):
+    """It is the student's under `theirs` or a `raise`, with nothing of ours deeper"""
+    with pytest.raises((ValueError, TypeError)) as raised:
+        call()
+    assert whose.is_ours(raised.value) == is_ours

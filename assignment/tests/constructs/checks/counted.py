@@ -248,7 +248,7 @@ def check_stencil():
 def summed_up(function, *inputs: torch.Tensor) -> dict:
     with calls.Call(inputs, is_traced=True) as call, HostTraffic() as host:
         result = function(*inputs)
-    return summary(call, host, inputs, [result])
+    return summary(call.launches, host, inputs, [result])
 
 
 def check_what_pytorch_moves():

@@ -2,9 +2,9 @@
 
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
@@ -32,7 +32,9 @@ class InlineWorker:
 
     def __init__(self, folder: Path, device: str) -> None:
         worker.prepare(device)
-        self._gpu: Any = contextlib.nullcontext  # host code hears of one here, too
+        self._gpu: Callable[[], AbstractContextManager[None]] = (
+            contextlib.nullcontext
+        )  # host code hears of one here, too
         if device == "cpu":
             from assignment.simulator import control, cuda  # load Triton
 
@@ -50,7 +52,7 @@ class InlineWorker:
 
     @property
     def import_error(self) -> str:
-        return self._session.import_error
+        return self._session.submission.import_error
 
     def output(self) -> str:
         return ""
