@@ -233,12 +233,7 @@ def online_sum(logits):
     return total
 
 
-def test_the_online_sum_rounds_little_and_its_maximum_grows_seldom():
+def test_the_online_sum_rounds_little():
     logits = 4 * torch.randn(200, 256, 64)
     error = online_sum(logits).double() / online_sum(logits.double()) - 1
     assert error.abs().max() < 20 * 2**-24  # the bound allows more than 512 times u
-    torch.manual_seed(0)
-    best = torch.randn(4000, 256).cummax(1).values
-    growths = 1 + (best[:, 1:] > best[:, :-1]).sum(1).double().mean()
-    assert f"{growths:.1f}" == f"{sum(1 / tile for tile in range(1, 257)):.1f}" == "6.1"
-    assert says("numerics", "6.1 times in 256 tiles")
