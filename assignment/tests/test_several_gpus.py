@@ -61,7 +61,7 @@ def test_a_call_that_is_alike_for_several_gpus_is_played_once(at, played, lines,
     at.ask("weighted_sum_backward", X)  # what is made at import is made in the first call's program
     judged, compiler = [], Compiler()
     at.pair.compiler = lambda: compiler
-    asked = request(F, "call", {}), [X], lambda reply, results: judged.append(results[0]), [*TARGETS]
+    asked = request(F, "call", {}), [X], lambda reply, results: judged.append(results[0]), [*TARGETS], 1
     assert isinstance(at.pair.compile(*asked), Compiled)
     assert all(torch.equal(result, X) for result in judged)
     assert len(judged) == max(programs) + 1
