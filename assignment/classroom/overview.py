@@ -24,6 +24,7 @@ KINDS = {
     "race": "A race: programs touch the same memory in no order",
     "unwritten memory": "Memory is read that nobody has written",
     "undefined result": "A result is used that the language leaves undefined",
+    "false hint": "A hint to the compiler that does not hold",
     "input written to": "An input is written to",
     "endless loop": "A kernel's loop never ends",
     finding.NEVER_STORED: "Elements of a result that nobody stores",

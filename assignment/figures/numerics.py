@@ -140,3 +140,29 @@ def sum_error() -> Drawing:
     drawing.text((left + x_of(LONGEST)) / 2, bottom + 40, "numbers added, each from [0, 1)", anchor="middle", size=12)
     drawing.text(14, 18, "relative error", size=12)
     return drawing
+
+
+def two_trees() -> Drawing:
+    """Draw a mean of means of four numbers in two trees: by halves, and one by one."""
+    drawing = Drawing(720, 284, "A mean of means of 2, 2, 2 and 10, by halves and one by one")
+    for left, title, pairs in (
+        (20, "by halves: the mean", ((0, 1), (2, 3), (4, 5))),
+        (390, "one by one: another number", ((0, 1), (4, 2), (5, 3))),
+    ):
+        drawing.text(left, 28, title, bold=True)
+        values = [2.0, 2.0, 2.0, 10.0]
+        places = [(left + 80.0 * i, 52.0) for i in range(4)]
+        for i, (x, y) in enumerate(places):
+            drawing.box(x, y, 60, 30, f"{values[i]:g}", "grey")
+        for depth, (a, b) in enumerate(pairs):
+            value = (values[a] + values[b]) / 2
+            x, y = (places[a][0] + places[b][0]) / 2, max(places[a][1], places[b][1]) + 54
+            for at in (a, b):
+                drawing.line(places[at][0] + 30, places[at][1] + 30, x + 30, y, "grey-line", thick=1)
+            is_last = depth == len(pairs) - 1
+            colour = "grey" if not is_last else "green" if value == sum(values[:4]) / 4 else "red"
+            drawing.box(x, y, 60, 30, f"{value:g}", colour)
+            values.append(value)
+            places.append((x, y))
+    drawing.note(20, 270, "Each pair gives (a + b) / 2. Sums and counts give 16 / 4 in every tree.")
+    return drawing

@@ -398,13 +398,16 @@ def _has_large(tensors: list["Tensor"]) -> bool:
 
 
 def _recorded_as(request: Playable) -> Recordable:
-    """Return what the recorder is asked for: what is looked at is no business of its."""
+    """Return what the recorder is asked for: what is looked at is no business of its, nor what the simulator draws."""
+    asked: Recordable
     match request:
         case Costs() | requests.Largest():
-            return requests.as_a(Call, request)
+            asked = requests.as_a(Call, request)
         case Kept():
-            return requests.as_a(requests.Forward, request)
-    return request
+            asked = requests.as_a(requests.Forward, request)
+        case _:
+            asked = request
+    return replace(asked, order=0)
 
 
 def _decoys(request: Called, tensors: list["Tensor"]) -> list["Tensor"]:

@@ -15,7 +15,9 @@ the interpreter's plan (run the kernel as Python, once per program) and replaces
                 `undefined` finds unwritten values, `trace` counts bytes, `l2` what a cache would fetch;
                 `faults` are the errors, `suspects` their likely causes, and `calls` collects them by call
     costs       what PyTorch moves between launches, and the total
-    reductions  tl.reduce and tl.associative_scan as trees
+    draws       what the language leaves open, by the call's seed; `reductions` are tl.reduce and
+                tl.associative_scan in the trees that it draws
+    alignment   a builder that believes hints, for kernels that have some, by what is `known` when they are compiled
     language    binds `triton.language` to the builder
     rewrite     gives a kernel's Python the meaning that Triton's compiler gives it: `rewriter`
                 transforms its syntax tree, `scopes` knows what is bound where, `control` and

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from .acquired import plain, remember
+from .draws import Draws
 from .races import Lanes
 from .watch import Order, Watch
 
@@ -58,7 +59,7 @@ def update(
 ) -> np.ndarray:
     """Replace each element by `operation(old, *operands)`; returns the old elements.
 
-    Lanes at one address are updated in order. The elements have the type of the operands. Lanes
+    Lanes at one address are updated in an order that is drawn. The elements have the type of the operands. Lanes
     outside the mask return zero.
     """
     addresses, mask = watch.choose(addresses, mask)
@@ -71,15 +72,18 @@ def update(
     if active.size:
         watch.note_values(operands[0][active])
         acquired = watch.begin_update(addresses[active], dtype, order)
-    for lanes in _without_duplicates(addresses, active):
+    for lanes in _without_duplicates(addresses, active, watch.draws):
         old[lanes] = watch.update(addresses[lanes], operation, tuple(x[lanes] for x in operands))
     return remember(old.reshape(shape), acquired)
 
 
-def _without_duplicates(addresses: np.ndarray, lanes: np.ndarray) -> list[np.ndarray]:
-    """Split `lanes` into rounds without duplicate addresses; each address is met in lane order."""
+def _without_duplicates(addresses: np.ndarray, lanes: np.ndarray, draws: Draws) -> list[np.ndarray]:
+    """Split `lanes` into rounds without duplicate addresses; each address is met by its lanes in a drawn order."""
     if lanes.size < 2:
         return [lanes] if lanes.size else []
+    if np.unique(addresses[lanes]).size == lanes.size:
+        return [lanes]
+    lanes = lanes[draws.order(lanes.size)]
     order = np.argsort(addresses[lanes], kind="stable")
     in_order = addresses[lanes][order]
     starts = np.flatnonzero(np.concatenate([[True], in_order[1:] != in_order[:-1]]))

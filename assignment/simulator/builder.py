@@ -20,7 +20,7 @@ from . import access, numerics, scaled
 from .acquired import locks_in, plain, remember
 from .elementwise import Elementwise, Handle, MaskedResult
 from .faults import place
-from .libdevice import extern_function
+from .libdevice import extern_function, is_exact
 from .numerics import BFLOAT16, convert, numpy_type
 from .triton_private import CUDABackend, GPUTarget, Hint, NullAllocator, allocator, interpreter, ir
 from .watch import Order
@@ -45,6 +45,9 @@ class Builder(Elementwise):
         if (debug, num_warps) != (self.options.debug, self.options.num_warps):
             self.options = dataclasses.replace(self.options, debug=debug, num_warps=num_warps)
 
+    def believe(self, hint: str, value: Handle, sizes: tuple[int, ...]) -> None:
+        """Do nothing: where a kernel has hints, alignment.py's builder takes this one's place."""
+
     # shapes
 
     def create_splat(self, ret_ty: tl.dtype, arg: Handle) -> Handle:
@@ -61,6 +64,15 @@ class Builder(Elementwise):
         shape = arg.data.shape
         return Handle(arg.data.reshape((*shape[:axis], 1, *shape[axis:])), arg.dtype)
 
+    def create_reshape(self, arg: Handle, shape: Sequence[int], allow_reorder: bool) -> Handle:
+        reshape = self.watch.reordered if allow_reorder else np.reshape
+        return Handle(reshape(arg.data, tuple(shape)), arg.dtype.scalar)
+
+    def create_cat(self, lhs: Handle, rhs: Handle) -> Handle:
+        """Put two blocks into one, in any order: Triton has no other `tl.cat`."""
+        both = np.concatenate([lhs.data, rhs.data])
+        return Handle(self.watch.reordered(both, both.shape), lhs.dtype.scalar)
+
     # matrix product
 
     def create_dot(
@@ -68,7 +80,14 @@ class Builder(Elementwise):
     ) -> Handle:
         lhs, rhs = self._operand(a, input_precision), self._operand(b, input_precision)
         self.watch.dot(lhs, rhs, _operand_type(a, input_precision))
-        return Handle((np.matmul(lhs, rhs) + d.data).astype(d.data.dtype), d.dtype)
+        return Handle((self._product(lhs, rhs) + d.data).astype(d.data.dtype), d.dtype)
+
+    def _product(self, lhs: np.ndarray, rhs: np.ndarray) -> np.ndarray:
+        """Multiply; a call whose last bits are moved adds in another order."""
+        half = lhs.shape[-1] // 2
+        if not self.watch.draws.moves or lhs.dtype.kind != "f":
+            return np.matmul(lhs, rhs)
+        return np.matmul(lhs[..., half:], rhs[..., half:, :]) + np.matmul(lhs[..., :half], rhs[..., :half, :])
 
     def create_dot_scaled(
         self,
@@ -114,12 +133,12 @@ class Builder(Elementwise):
         fill = None if other is None else other.data
         if isinstance(mask, Handle) and mask.dtype.scalar != tl.int1:  # Triton says so of a store, and fails at a load
             raise ValueError(f"Mask must have boolean scalar type, got {mask.dtype}: write a comparison")
-        values = access.load(self.watch, ptrs.data, _array(mask), fill, numpy_type(ty))
+        values = access.load(self.watch, ptrs.data, array_of(mask), fill, numpy_type(ty))
         return Handle(remember(values, acquired), ty)
 
     def store(self, ptrs: Handle, value: Handle, mask: Handle | np.ndarray | None) -> None:
         values = convert(value.data, numpy_type(ptrs.get_element_ty()))
-        access.store(self.watch, ptrs.data, values, _array(mask))
+        access.store(self.watch, ptrs.data, values, array_of(mask))
 
     def create_descriptor_load(self, desc: interpreter.TensorDescHandle, indices: list[Handle], *hints: Hint) -> Handle:
         ptrs, mask = _block_of(desc, indices)
@@ -191,7 +210,7 @@ class Builder(Elementwise):
         self, kind: ir.DESCRIPTOR_REDUCE_KIND, desc: interpreter.TensorDescHandle, value: Handle, indices: list[Handle]
     ) -> None:
         ptrs, mask = _block_of(desc, indices)
-        access.update(self.watch, ptrs.data, _array(mask), _UPDATES[kind.name], value.data)
+        access.update(self.watch, ptrs.data, array_of(mask), _UPDATES[kind.name], value.data)
 
     def create_make_tensor_descriptor(self, *args: Handle | list[Handle] | bool) -> interpreter.TensorDescHandle:
         # a descriptor made in the kernel lies in memory that the launcher must be able to allocate
@@ -224,8 +243,9 @@ class Builder(Elementwise):
     def create_extern_elementwise(
         self, lib_name: str, lib_path: str, symbol: str, args: list[Handle], ret_type: tl.dtype, is_pure: bool
     ) -> Handle:
-        result = extern_function(symbol)(*(a.data for a in args))
-        return Handle(np.asarray(result).astype(numpy_type(ret_type)), ret_type.scalar)
+        function, operands = extern_function(symbol), [a.data for a in args]
+        result = np.asarray(function(*operands) if is_exact(symbol) else self.watch.draws.moved(function, *operands))
+        return Handle(result.astype(numpy_type(ret_type)), ret_type.scalar)
 
     def create_inline_asm(self, asm: str, *args: Handle | str | list[Handle] | bool) -> NoReturn:
         code = " ".join(asm.split())
@@ -273,7 +293,7 @@ def _offsets(sizes: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
     return functools.reduce(np.add.outer, along)
 
 
-def _array(mask: Handle | np.ndarray | None) -> np.ndarray | None:
+def array_of(mask: Handle | np.ndarray | None) -> np.ndarray | None:
     """Return the mask's array; Triton's own code passes handles and plain arrays."""
     return mask.data if isinstance(mask, Handle) else mask
 

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
 
+from .draws import Draws
 from .faults import MemoryFault, Place
 from .regions import FollowedMemory
 from .streams import Raised
@@ -40,7 +42,7 @@ class Call:
 
     # tensors of the caller: kernels must not store to them, nor reach what lies between
     inputs: Sequence[torch.Tensor] = ()
-    seed: int = 0  # of the order in which programs run
+    seed: int = 0  # of the order in which programs run, and of what else the language leaves open
     is_traced: bool = False
     keeps_accesses: bool = False  # of traced launches, one by one
     notes_constants: bool = False
@@ -59,6 +61,7 @@ class Call:
 
     def __post_init__(self) -> None:
         self._warned: set[Hashable] = set()
+        self.compared: set[Place] = set()  # reductions whose trees were compared
         self.storages: dict[int, list[torch.Tensor]] = {}
         for tensor in self.inputs:
             self.storages.setdefault(tensor.untyped_storage().data_ptr(), []).append(tensor)
@@ -69,6 +72,11 @@ class Call:
 
     def __exit__(self, *_: Raised) -> None:
         _calls.pop()
+
+    @cached_property
+    def draws(self) -> Draws:
+        """What the language leaves open, as this call has it."""
+        return Draws(self.seed)
 
     def begin_again(self) -> None:
         """Prepare for a second call of the function: its programs run in the order of the first."""

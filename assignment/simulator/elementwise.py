@@ -8,6 +8,7 @@ import triton.language as tl
 
 from . import numerics
 from .faults import Place
+from .known import Known
 from .libdevice import with_torch
 from .numerics import convert, flush_subnormals, numpy_type
 from .triton_private import AnyVersionBuilder, ir
@@ -17,7 +18,8 @@ from .watch import Watch
 class Handle:
     """A block or scalar: an array, and the Triton type of one element."""
 
-    __slots__ = ("data", "dtype")
+    __slots__ = ("data", "dtype", "known")
+    known: Known  # when compiled, in kernels with hints: alignment.py
 
     def __init__(self, data: np.ndarray, dtype: tl.dtype) -> None:
         self.data = data
@@ -35,9 +37,6 @@ class Handle:
 
     def clone(self) -> "Handle":
         return Handle(self.data.copy(), self.dtype)
-
-    def set_attr(self, key: str, value: int | list[int]) -> None:
-        """Do nothing: alignment hints have no meaning here."""
 
 
 class MaskedResult(Handle):
@@ -86,6 +85,16 @@ def _not_of_8_bits(create: Callable) -> Callable[..., Handle]:
     return checked
 
 
+class Unrounded(Handle):
+    """A product of float32 numbers, which the compiler may add to something without rounding it before."""
+
+    __slots__ = ("factors",)
+
+    def __init__(self, lhs: Handle, rhs: Handle) -> None:
+        super().__init__(np.multiply(lhs.data, rhs.data), lhs.dtype)
+        self.factors = lhs.data, rhs.data
+
+
 def _of_floats(name: str, function: Callable, precise: bool = False) -> Callable[["Elementwise", Handle], Handle]:
     """Make an operation that the compiler has for floats alone; 16-bit ones use float32."""
 
@@ -94,8 +103,9 @@ def _of_floats(name: str, function: Callable, precise: bool = False) -> Callable
         if not arg.dtype.is_floating() or (precise and is_short):
             raise ValueError(f"{name} expects {'float32' if precise else 'floating point'} numbers, got {arg.dtype}")
         if is_short:
-            return Handle(convert(function(arg.data.astype(np.float32)), arg.data.dtype), arg.dtype)
-        return Handle(function(arg.data), arg.dtype)
+            result = self.watch.draws.moved(function, arg.data.astype(np.float32))
+            return Handle(convert(result, arg.data.dtype), arg.dtype)
+        return Handle(function(arg.data) if precise else self.watch.draws.moved(function, arg.data), arg.dtype)
 
     return create
 
@@ -193,10 +203,7 @@ class Elementwise(AnyVersionBuilder):
     create_sub = _binary(lambda a, b: np.bitwise_xor(a, b) if a.dtype == bool else np.subtract(a, b))
     create_mul = _binary(np.multiply)
     create_srem = create_urem = _partly(_NO_QUOTIENT, np.fmod, _has_no_quotient)
-    create_fadd = _not_of_8_bits(create_add)
-    create_fsub = _not_of_8_bits(create_sub)
-    create_fmul = _not_of_8_bits(create_mul)
-    create_fdiv = create_precise_divf = create_approx_divf = _not_of_8_bits(_binary(np.divide))
+    create_precise_divf = _not_of_8_bits(_binary(np.divide))
     create_frem = _not_of_8_bits(_binary(np.fmod))
     create_fneg = _not_of_8_bits(_unary(np.negative))
     create_sdiv = create_udiv = _partly(_NO_QUOTIENT, _divide_integers, _has_no_quotient)
@@ -226,6 +233,34 @@ class Elementwise(AnyVersionBuilder):
     create_floor = _of_floats("floor", lambda x: np.floor(flush_subnormals(x)))
     create_ceil = _of_floats("ceil", lambda x: np.ceil(flush_subnormals(x)))
     create_erf = _of_floats("erf", with_torch(torch.erf))
+
+    @_not_of_8_bits
+    def create_fadd(self, lhs: Handle, rhs: Handle) -> Handle:
+        for product, term in ((lhs, rhs), (rhs, lhs)):
+            if isinstance(product, Unrounded):
+                return Handle(numerics.fused(*product.factors, term.data), lhs.dtype)
+        return Handle(np.add(lhs.data, rhs.data), lhs.dtype)
+
+    @_not_of_8_bits
+    def create_fsub(self, lhs: Handle, rhs: Handle) -> Handle:
+        if isinstance(lhs, Unrounded):
+            return Handle(numerics.fused(*lhs.factors, -rhs.data), lhs.dtype)
+        if isinstance(rhs, Unrounded):
+            factor, other = rhs.factors
+            return Handle(numerics.fused(-factor, other, lhs.data), lhs.dtype)
+        return Handle(np.subtract(lhs.data, rhs.data), lhs.dtype)
+
+    @_not_of_8_bits
+    def create_fmul(self, lhs: Handle, rhs: Handle) -> Handle:
+        if self.watch.draws.moves and lhs.data.dtype == np.float32:
+            return Unrounded(lhs, rhs)
+        return Handle(np.multiply(lhs.data, rhs.data), lhs.dtype)
+
+    @_not_of_8_bits
+    def create_fdiv(self, lhs: Handle, rhs: Handle) -> Handle:
+        return Handle(self.watch.draws.moved(np.divide, lhs.data, rhs.data), lhs.dtype)
+
+    create_approx_divf = create_fdiv
 
     @_not_of_8_bits
     def create_fma(self, x: Handle, y: Handle, z: Handle) -> Handle:

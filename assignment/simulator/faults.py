@@ -15,6 +15,7 @@ _LAUNCH = str(_HERE / "launch.py")
 _TRITON = find_spec("triton")  # not imported here: the simulator must be installed first
 _OURS = (f"{_HERE}/", whose.__file__, *([f"{Path(_TRITON.origin).parent}/"] if _TRITON and _TRITON.origin else []))
 
+LEFT_OPEN = "(handout/left_open.md)"
 # code and line: where it happened, and from where that was called
 Place = tuple[tuple[CodeType, int], ...]
 Program = tuple[int, int, int]
@@ -50,6 +51,12 @@ class UndefinedResult(MemoryFault):
     """A stored value depends on what the language leaves undefined, such as an integer divided by 0."""
 
     kind = "undefined result"
+
+
+class FalseHint(MemoryFault):
+    """A kernel promises the compiler what does not hold, and an access is compiled wrong by it."""
+
+    kind = "false hint"
 
 
 class InputWritten(MemoryFault):

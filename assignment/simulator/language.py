@@ -15,8 +15,9 @@ from assignment.whose import theirs
 
 from . import control, numerics, reductions
 from . import semantic as semantics
+from .alignment import HINTS
 from .elementwise import Handle
-from .kernel_values import KernelFunction, KernelValue
+from .kernel_values import KernelFunction, KernelValue, static
 from .semantic import builder, semantic
 from .triton_private import BUILTINS_IN, HAS_BLOCK_POINTERS, NO_BLOCK_POINTERS, interpreter
 
@@ -90,9 +91,7 @@ def _patch_special_functions() -> None:
         "map_elementwise": reductions.map_elementwise,
         "static_print": lambda *values, _semantic=None, **kwargs: print(*values, **kwargs),
         "static_assert": _static_assert,
-        "multiple_of": _hint,
-        "max_contiguous": _hint,
-        "max_constancy": _hint,
+        **{name: _hint(name) for name in HINTS},
     }
     for name, function in replacements.items():
         for namespace in (tl, tl.core):
@@ -101,10 +100,20 @@ def _patch_special_functions() -> None:
     tl.tensor.associative_scan = reductions.associative_scan
 
 
-def _hint(
-    input: tl.tensor, values: int | Sequence[int] | tl.constexpr, _semantic: semantics.Semantic | None = None
-) -> tl.tensor:
-    return input
+def _hint(name: str) -> Callable[..., tl.tensor]:
+    """Return what stands in for a hint: the compiler believes it of the value itself, wherever that is used."""
+
+    def hint(input: tl.tensor, values: int | Sequence[int], _semantic: semantics.Semantic | None = None) -> tl.tensor:
+        values = static(values)
+        sizes: tuple[int, ...] = tuple(map(static, values)) if isinstance(values, Sequence) else (values,)
+        if not isinstance(input, tl.tensor):
+            raise TypeError(f"tl.{name} takes a tensor, got {input!r}, a constant to the compiler, as a stride of 1 is")
+        if len(sizes) != max(1, len(input.shape)):
+            raise ValueError(f"Shape of input to {name} does not match the length of values")
+        builder.believe(name, input.handle, tuple(max(size, 1) for size in sizes))
+        return input
+
+    return hint
 
 
 def _static_assert(*args: KernelValue, **kwargs: KernelValue) -> None:

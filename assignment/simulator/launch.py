@@ -4,6 +4,7 @@ An exception in a kernel leaves the launch unchanged, with the student's file an
 traceback.
 """
 
+import contextlib
 import functools
 import hashlib
 import inspect
@@ -18,17 +19,19 @@ import triton.language as tl
 
 from assignment.whose import theirs
 
-from . import calls
+from . import alignment, calls
 from .arguments import typed
+from .builder import Builder
 from .calls import Call
 from .faults import MemoryFault, OutOfBounds, Program, Race
 from .kernel_values import Grid, KernelValue, LaunchArgument, grid_sizes
-from .rewrite import rewrite, waits
-from .semantic import builder
+from .rewrite import follows_hints, rewrite, waits
+from .semantic import builder, semantic
 from .triton_private import InterpretedFunction, JITFunction, KernelParam, knobs
 from .variables import explain
 from .watch import Watch
 
+_RANDOM = tl.random.__name__
 _N_WARPS = 4  # unless a launch says otherwise
 _one_at_a_time = threading.Lock()  # the builder holds the program id of the kernel that runs
 
@@ -41,6 +44,7 @@ class _Kernel:
     signature: inspect.Signature
     params: dict[str, KernelParam]
     waits: bool  # has a `while`, or polls: programs may wait for others
+    has_hints: bool
     constants: dict[str, tl.constexpr]  # the globals that it reads, as they were at the first launch
 
 
@@ -86,6 +90,12 @@ def _run_programs(
         builder.watch = watch
         watch.record_for(self.fn)
         arguments = {name: typed(value, kernel.params[name], watch.admit) for name, value in values.items()}
+        builder.__class__ = alignment.Believing if kernel.has_hints else Builder
+        if kernel.has_hints:
+            semantic.forget_constants()
+            for name, value in arguments.items():
+                if isinstance(value, tl.tensor):
+                    alignment.admit(value, not kernel.params[name].do_not_specialize)
         is_debug = bool(options.get("debug") or self.kwargs.get("debug") or knobs.runtime.debug)
         builder.set_options(is_debug, options.get("num_warps", _N_WARPS))  # type: ignore[arg-type]
         builder.grid_dim = sizes
@@ -133,7 +143,8 @@ def call(self: InterpretedFunction, *args: KernelValue, **kwargs: KernelValue) -
     if builder.grid_idx is None:
         raise RuntimeError("Cannot call @triton.jit'd outside of the scope of a kernel")
     kernel = _kernel(self)
-    return theirs(kernel.function, *map(_unboxed, args), **{name: _unboxed(v) for name, v in kwargs.items()})
+    with builder.watch.unmoved() if self.fn.__module__ == _RANDOM else contextlib.nullcontext():
+        return theirs(kernel.function, *map(_unboxed, args), **{name: _unboxed(v) for name, v in kwargs.items()})
 
 
 def _unboxed(value: KernelValue) -> KernelValue:
@@ -149,7 +160,12 @@ def _kernel(self: InterpretedFunction) -> _Kernel:
     if kernel is None:
         signature = inspect.signature(self.fn)
         kernel = made[notes] = _Kernel(
-            rewrite(self.fn, notes), signature, _params(signature, self.kwargs), waits(self.fn), _constants(self.fn)
+            rewrite(self.fn, notes),
+            signature,
+            _params(signature, self.kwargs),
+            waits(self.fn),
+            follows_hints(self.fn),
+            _constants(self.fn),
         )
     for name, value in kernel.constants.items():
         if (now := self.fn.__globals__.get(name, value)) is not value and getattr(now, "value", now) != value.value:

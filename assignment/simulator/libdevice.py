@@ -65,6 +65,11 @@ def extern_function(symbol: str) -> Callable[..., np.ndarray]:
     return function
 
 
+def is_exact(symbol: str) -> bool:
+    """Return whether a function is rounded correctly."""
+    return "_rn" in symbol or "fma" in symbol
+
+
 def _as_called(name: str) -> str:
     """Return Triton's name for a function that libdevice has per type: "sqrt_rn" for `fsqrt_rn`."""
     return next((short for short in _short(name) if hasattr(libdevice, short)), name)

@@ -1,10 +1,12 @@
-"""`tl.reduce` and `tl.associative_scan`, as trees over halves of a block, and `tl.map_elementwise`.
+"""`tl.reduce` and `tl.associative_scan`, in trees that a GPU may take, and `tl.map_elementwise`.
 
-A combining function is called on whole halves, as blocks. One that branches on its operands, which
-the compiler allows because it only sees scalars, is called element by element instead.
+A combining function is called on many elements at once, as blocks. One that branches on its operands, which the
+compiler allows because it only sees scalars, is called element by element instead. The tree is drawn by the call's
+seed; a function whose results depend on it is told.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,12 +14,18 @@ import triton.language as tl
 
 from assignment.whose import theirs
 
+from . import calls
+from .draws import Tree
 from .elementwise import Handle
+from .faults import LEFT_OPEN, at, place
 from .kernel_values import KernelFunction, KernelValue, static
+from .numerics import numpy_type
 
 Arrays = list[np.ndarray]
 Blocks: TypeAlias = tl.tensor | tuple[tl.tensor, ...]
 Combine = Callable[[Arrays, Arrays], Arrays]
+_COMPARED = 4  # columns of a block whose results in two trees are compared
+_SAME = 1e-6  # the share by which results in float64 may differ, of functions with constants in float32
 
 
 class BlockTruthError(TypeError):
@@ -41,6 +49,8 @@ _ARG = [
     (np.argmax, _standard("_argmax_combine_tie_break_left", "_argmax_combine_tie_break_fast")),
     (np.argmin, _standard("_argmin_combine_tie_break_left", "_argmin_combine_tie_break_fast")),
 ]
+
+_ANY_OF_TIES = _standard("_argmax_combine_tie_break_fast", "_argmin_combine_tie_break_fast")
 
 
 def reduce(
@@ -84,11 +94,7 @@ def associative_scan(
     arrays = [theirs(np.moveaxis, t.handle.data, axis, 0) for t in blocks]
     if static(reverse):
         arrays = [x[::-1] for x in arrays]
-    combine = _combine(combine_fn, [t.dtype for t in blocks])
-    try:
-        arrays = _scan(arrays, combine)
-    except BlockTruthError:
-        arrays = _scan(arrays, _element_by_element(combine))
+    arrays = _in_tree(_scan, arrays, combine_fn, [t.dtype for t in blocks])
     if static(reverse):
         arrays = [x[::-1] for x in arrays]
     return _as_tensors([np.moveaxis(x, 0, axis) for x in arrays], blocks, input)
@@ -125,33 +131,98 @@ def _reduce(arrays: Arrays, combine_fn: KernelFunction, types: Sequence[tl.dtype
     argument = next((f for f, fns in _ARG if any(fn is combine_fn for fn in fns)), None)
     if argument is not None and not np.isnan(arrays[0]).any():
         index = argument(arrays[0], axis=0)[None]
+        if any(fn is combine_fn for fn in _ANY_OF_TIES) and calls.current().draws.tree(len(arrays[0])).is_swapped:
+            index = len(arrays[0]) - 1 - argument(arrays[0][::-1], axis=0)[None]
         return [np.take_along_axis(x, index, 0)[0] for x in arrays]
     ufunc = _ufunc(combine_fn)
     if ufunc is not None and (ufunc is not np.add or arrays[0].dtype.kind in "iu"):
         return [ufunc.reduce(arrays[0], axis=0, dtype=arrays[0].dtype)]
+    return _in_tree(_fold, arrays, combine_fn, types)
+
+
+def _in_tree(function: Callable, arrays: Arrays, combine_fn: KernelFunction, types: Sequence[tl.dtype]) -> Arrays:
+    """Return what `function` makes of the arrays in the tree of this call, and tell of what depends on it."""
+    tree = calls.current().draws.tree(len(arrays[0]))
     combine = _combine(combine_fn, types)
+    if _ufunc(combine_fn) is not None:
+        return function(arrays, combine, Tree(tree.wraps * tree.run, 1, is_swapped=False))
     try:
-        return _tree(arrays, combine)
+        _compare_trees(function, arrays, combine_fn, types, tree)
+        return function(arrays, combine, tree)
     except BlockTruthError:
-        return _tree(arrays, _element_by_element(combine))
+        return function(arrays, _element_by_element(combine), tree)
 
 
-def _tree(arrays: Arrays, combine: Combine) -> Arrays:
+def _fold(arrays: Arrays, combine: Combine, tree: Tree) -> Arrays:
+    """Combine the elements of each thread one by one, then those of all threads by halves."""
+    if tree.is_swapped:
+        given = combine
+        combine = lambda left, right: given(right, left)  # noqa: E731
+    shape = arrays[0].shape[1:]
+    registers = [x.reshape(tree.wraps, -1, tree.run, *shape) for x in arrays]
+    arrays = [x[0, :, 0] for x in registers]
+    for wrap, i in list(np.ndindex(tree.wraps, tree.run))[1:]:
+        arrays = combine(arrays, [x[wrap, :, i] for x in registers])
     while len(arrays[0]) > 1:
         half = len(arrays[0]) // 2
         arrays = combine([x[:half] for x in arrays], [x[half:] for x in arrays])
     return [x[0] for x in arrays]
 
 
-def _scan(arrays: Arrays, combine: Combine) -> Arrays:
-    """Combine each element with the one 1, 2, 4 ... before it."""
-    distance = 1
-    while distance < len(arrays[0]):
-        before = [np.concatenate([x[:distance], x[:-distance]]) for x in arrays]
-        together = combine(before, arrays)
-        arrays = [np.concatenate([x[:distance], y[distance:]]) for x, y in zip(arrays, together, strict=True)]
+def _scan(arrays: Arrays, combine: Combine, tree: Tree) -> Arrays:
+    """Combine the elements of each thread one by one, then each thread's last one with those 1, 2, 4 ... before it."""
+    shape = arrays[0].shape
+    own = [x.reshape(-1, tree.run, *shape[1:]) for x in arrays]
+    steps = [[x[:, 0] for x in own]]
+    for i in range(1, tree.run):
+        steps.append(combine(steps[-1], [x[:, i] for x in own]))
+    totals, distance = steps.pop(), 1
+    while distance < len(totals[0]):
+        totals = _after(totals, totals, distance, combine)
         distance *= 2
-    return arrays
+    steps = [_after(totals, step, 1, combine) for step in steps]
+    return [
+        np.stack(each, axis=1).reshape(x.shape)
+        for each, x in zip(zip(*steps, totals, strict=True), arrays, strict=True)
+    ]
+
+
+def _after(totals: Arrays, arrays: Arrays, distance: int, combine: Combine) -> Arrays:
+    """Combine each element with the total so many before it; the first ones have none."""
+    if distance >= len(totals[0]):
+        return arrays
+    before = [np.concatenate([x[:distance], x[:-distance]]) for x in totals]
+    together = combine(before, arrays)
+    return [np.concatenate([x[:distance], y[distance:]]) for x, y in zip(arrays, together, strict=True)]
+
+
+def _compare_trees(
+    function: Callable, arrays: Arrays, combine_fn: KernelFunction, types: Sequence[tl.dtype], tree: Tree
+) -> None:
+    """Tell of a function whose results in float64 depend on the tree, at the first use of a line."""
+    call, where = calls.current(), place()
+    if where in call.compared:
+        return
+    call.compared.add(where)
+    wide = [tl.float64 if ty.is_floating() else ty for ty in types]
+    few = [x.reshape(len(x), -1)[:, :_COMPARED].astype(numpy_type(ty)) for x, ty in zip(arrays, wide, strict=True)]
+    combine = _combine(combine_fn, wide)
+    with np.errstate(all="ignore"), suppress(TypeError, ValueError):  # a function of other types
+        ours, halves = (function(few, combine, each) for each in (tree, Tree(1, 1, False)))
+        floats = [pair for pair in zip(ours, halves, few, strict=True) if pair[0].dtype.kind == "f"]
+        for one, other, all_of in floats or zip(ours, halves, few, strict=True):
+            largest = np.max(np.abs(all_of[np.isfinite(all_of)]), initial=0.0)
+            apart = np.abs(one - other) > _SAME * np.maximum(np.abs(one), largest)
+            if apart.any():
+                at_first = tuple(np.argwhere(apart)[0])
+                call.warn(
+                    f"not associative: {combine_fn.__name__} gives {one[at_first]:.6g} in one tree and "
+                    f"{other[at_first]:.6g} in another, of the same elements\n{at(where)}\n  nothing says in "
+                    f"which tree a GPU combines them {LEFT_OPEN}: f(f(a, b), c) must be f(a, f(b, c)); of tl.reduce "
+                    "also f(a, b) f(b, a)",
+                    (where, "tree"),
+                )
+                return
 
 
 def _ufunc(combine_fn: KernelFunction) -> np.ufunc | None:

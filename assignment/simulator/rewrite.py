@@ -13,6 +13,7 @@ import types
 from collections.abc import Callable, Iterable, Iterator
 
 from . import control, rounds, variables
+from .alignment import HINTS
 from .rewriter import CONTROL, Rewriter
 from .triton_private import InterpretedFunction
 
@@ -42,6 +43,13 @@ def _names(fn: Callable) -> tuple[bool, frozenset[str]]:
 def waits(fn: Callable) -> bool:
     """Return whether a kernel, or a device function that it reaches, has a `while` loop or polls."""
     return any(_names(reached)[0] for reached in _reached(fn, set()))
+
+
+def follows_hints(fn: Callable) -> bool:
+    """Return whether a kernel, or a device function that it reaches, tells the compiler what it shall believe."""
+    return any(
+        getattr(node, "attr", getattr(node, "id", "")) in HINTS for of in _reached(fn, set()) for node in _nodes(of)
+    )
 
 
 def _reached(fn: Callable, seen: set[Callable]) -> Iterator[Callable]:

@@ -75,6 +75,10 @@ class Semantic(TritonSemantic):
             self._constants.clear()
         self._constants[key] = (constant, of_type)
 
+    def forget_constants(self) -> None:
+        """Make constants anew, by a builder that knows more of them."""
+        self._constants.clear()
+
     def dot_scaled(
         self,
         lhs: tl.tensor,

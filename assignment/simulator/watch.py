@@ -3,7 +3,7 @@
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -13,7 +13,19 @@ from assignment.whose import theirs
 
 from .acquired import Locks, locks_in, plain
 from .calls import Call
-from .faults import InputWritten, MemoryFault, Place, Program, Race, UndefinedResult, Unwritten, at, place
+from .faults import (
+    LEFT_OPEN,
+    FalseHint,
+    InputWritten,
+    MemoryFault,
+    Place,
+    Program,
+    Race,
+    UndefinedResult,
+    Unwritten,
+    at,
+    place,
+)
 from .kernel_values import KernelValue
 from .races import Lanes, Races
 from .regions import Region, Regions
@@ -43,7 +55,7 @@ class Watch:
     """One launch of one kernel."""
 
     def __init__(self, kernel: str, grid: Program, waits: bool, call: Call) -> None:
-        self.kernel, self._call = kernel, call
+        self.kernel, self._call, self.draws = kernel, call, call.draws
         self._regions = Regions(kernel, grid, call.inputs, call.storages)
         self._races = Races(kernel, waits, call.warn)
         self.undefined = Undefined()
@@ -164,6 +176,39 @@ class Watch:
         """Return the addresses and the mask of the next access, as plain arrays."""
         self._races.look_for_now(locks_in(addresses) | locks_in(mask))
         return plain(addresses), plain(mask)
+
+    @contextlib.contextmanager
+    def unmoved(self) -> Iterator[None]:
+        """Compute as a reader of Triton's source would: its random numbers are the same everywhere."""
+        drawn, self.draws = self.draws, self.draws.unmoved
+        try:
+            yield
+        finally:
+            self.draws = drawn
+
+    def reordered(self, values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+        """Return a block in another shape, its elements where a compiler that may reorder them can put them.
+
+        Where only dimensions of 1 come or go they stay in their places.
+        """
+        stays = values.shape != shape and [n for n in values.shape if n > 1] == [n for n in shape if n > 1]
+        where, does = place(), "it stays as it is" if stays else "the simulator does"
+        self._call.warn(
+            f"may reorder: the compiler may put the elements of this block in another order; here {does}\n{at(where)}\n"
+            f"  where their order matters, say tl.reshape without can_reorder {LEFT_OPEN}",
+            (where, "reorder"),
+        )
+        flat = values.reshape(-1)
+        return (flat if stays else flat[self.draws.order(*shape)]).reshape(shape)
+
+    def false_hint(self, hint: str) -> None:
+        """Tell of a hint of this line that does not hold."""
+        who = f"program {self._regions.program} of {self.kernel}"
+        self._call.warn(
+            f"{FalseHint.kind}: {who} says {hint}, which does not hold\n{at(place())}\n"
+            f"  the compiler believes it: leave it out, or make it true {LEFT_OPEN}",
+            (place(), "hint"),
+        )
 
     def barrier(self) -> None:
         """Record a barrier between the threads of the program."""

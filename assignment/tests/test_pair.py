@@ -4,10 +4,13 @@ import pytest
 import torch
 import triton
 
+from assignment.judge import pair
 from assignment.judge.replies import Failed, Fault, Ok, Raised
+from assignment.protocol import requests
 from assignment.sandbox.worker_client import WorkerDied
 from assignment.simulator.triton_private import HAS_BLOCK_POINTERS
 from assignment.tests.pairs import F, X, defined, request, result_of
+from tests.operators import called
 
 pytestmark = pytest.mark.long_file
 
@@ -15,6 +18,13 @@ pytestmark = pytest.mark.long_file
 
 COUNT = "kept = []\n"
 COUNTING = ("kept.append(copied(x))", "if x.shape[0] == 1:", "    import os; os._exit(3)", "return kept[0] * 1.0")
+
+
+@pytest.mark.parametrize("kind", [requests.Call, requests.Costs, requests.Kept, requests.Backward])
+def test_a_recorder_does_not_hear_what_the_simulator_draws(kind):
+    """Host code could tell it to the kernels"""
+    asked = kind(**called("weighted_sum"), options={}, order=5)
+    assert pair._recorded_as(asked).order == 0
 
 
 def test_both_begin_anew_when_a_recorder_dies(at):

@@ -38,6 +38,7 @@ CLASSES = {  # as on the matrix, with the modules that hold them
         "stranger",
         "stranger_kernels",
         "two_programs",
+        "left_open",
     ),
     "comparison": ("comparison",),
     "tests": ("on_the_tests",),
