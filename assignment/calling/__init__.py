@@ -1,1 +1,1 @@
-"""Calls functions of the submission: what each kind of request asks, and whose fault an exception is."""
+"""Calls functions of the submission: what each kind of request asks."""

@@ -237,8 +237,7 @@ class Run:
             return True
         played = self._program()
         launches = [launch._replace(configurations=None) for launch in played.launches() if launch.is_tuned]
-        pair = self._pool.recorder_and_player()
-        kernels = pair.compiled(played.part(launches), TARGETS) if launches else ()
+        kernels = self._pool.recorder_and_player().compiled(played.part(launches), TARGETS) if launches else ()
         return bool(kernels) and not any(kernel.fits for kernel in kernels)
 
     def steps(self) -> list[str]:

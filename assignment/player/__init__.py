@@ -11,7 +11,7 @@ kernel_builder  builds jit functions from all that
 storages        the storages of a program by number
 arguments       the arguments of its operations and launches
 operations      the operations of PyTorch that are played; `misuse` looks at their arguments
-labels          where the value of each element comes from; `derivations` applies operations to that, `known` keeps it
+labels          where the value of each element comes from; `known_values` keeps them, `derivations` derives more
 work            whether a result was computed by kernels, with reasons
 play            plays a program on graded inputs, in the simulator; `missing_results` says what no program stored
 gpu_player      plays it on a GPU; `prepared` ones many times

@@ -16,6 +16,7 @@ import numpy as np
 import triton.language as tl
 
 from assignment.simulator.kernel_values import KernelValue
+from assignment.whose import theirs
 
 Bounded = TypeVar("Bounded")
 
@@ -40,7 +41,7 @@ def bounded(operation: str, a: KernelValue, b: Bounded, applies: bool = False) -
             raise TypeError("a kernel cannot format a string by `%`: use an f-string")
         if _is_too_large(operation, left, right):
             raise TooLarge
-    return _OPERATIONS[operation](a, b) if applies else b
+    return theirs(_OPERATIONS[operation], a, b) if applies else b
 
 
 def short_range(*limits: int) -> range:
@@ -151,7 +152,7 @@ def _guard(cls: type, name: str, operation: str, is_swapped: bool) -> None:
     def guarded(self: KernelValue, other: KernelValue, *args: KernelValue, **kwargs: KernelValue) -> KernelValue:
         operands = (_plain(other), _plain(self)) if is_swapped else (_plain(self), _plain(other))
         bounded(operation, *operands)
-        return method(self, other, *args, **kwargs)
+        return theirs(method, self, other, *args, **kwargs)
 
     guarded.is_guarded = True  # type: ignore[attr-defined]
     setattr(cls, name, guarded)

@@ -17,7 +17,7 @@ from assignment.pytorch_private import Argument, Keywords, OpOverload, tree_map
 from assignment.simulator.costs import tensors_in
 
 from . import operations
-from .known import Known
+from .known_values import KnownValues
 from .labels import CHOICE, CONSTANT, DELTA, FIRST_SOURCE, FOREIGN, FRESH, INPUT, KERNEL, PRODUCT, STALE, SUM
 
 Labels = torch.Tensor  # uint8, in the shape of the values
@@ -99,7 +99,7 @@ class OperationCall:
 
     name: str
     arguments: dict[str, Any]
-    known: Known  # about memory
+    known: KnownValues  # about memory
     result: torch.Tensor  # the first
     max_delta: int  # elements that a result of rowsum(A ∘ B) may have in this call
     has_short_rows: bool = False  # rows have one element: A ∘ B is its own sum

@@ -18,7 +18,7 @@ from assignment.pytorch_private import Argument, Keywords, OpOverload, tensors_o
 from assignment.simulator.faults import at, place
 
 from .derivations import Computed, OperationCall, derive, of_unwritten
-from .known import Known
+from .known_values import KnownValues
 from .labels import (
     CHOICE,
     CONSTANT,
@@ -63,7 +63,7 @@ _NOT_RETURNABLE = np.ones(256, bool)
 _NOT_RETURNABLE[[KERNEL, FRESH]] = False
 
 
-class Work(Known):
+class Work(KnownValues):
     """The findings of the current call, of what is known about the values of its session."""
 
     def __init__(self) -> None:

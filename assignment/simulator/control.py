@@ -368,7 +368,7 @@ def _has_attribute(value: KernelValue, name: str | tl.constexpr) -> bool:
     if static(name) == "type" and type(value) is tuple:
         raise TypeError(WHOSE_TUPLE)
     is_function = isinstance(value, InterpretedFunction)
-    return (is_function and static(name) == "type") or hasattr(static(value), static(name))
+    return (is_function and static(name) == "type") or theirs(hasattr, static(value), static(name))
 
 
 def _on_constants(function: KernelFunction, *args: KernelValue, **kwargs: KernelValue) -> KernelValue:

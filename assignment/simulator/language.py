@@ -214,7 +214,7 @@ def _patch_constexpr() -> None:
 
 def _unless_tensor(method: Callable) -> Callable:
     def operator(self: tl.constexpr, other: KernelValue) -> KernelValue:
-        return NotImplemented if isinstance(other, tl.tensor) else method(self, other)
+        return NotImplemented if isinstance(other, tl.tensor) else theirs(method, self, other)
 
     return operator
 

@@ -12,6 +12,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import triton.language as tl
 
+from assignment.whose import theirs
+
 from . import calls
 from .draws import Tree
 from .elementwise import Handle
@@ -89,7 +91,7 @@ def associative_scan(
     """Evaluate `tl.associative_scan`: the running `combine_fn` along `axis` of the blocks."""
     blocks = [input] if isinstance(input, tl.tensor) else list(input)
     axis = static(axis)
-    arrays = [np.moveaxis(t.handle.data, axis, 0) for t in blocks]
+    arrays = [theirs(np.moveaxis, t.handle.data, axis, 0) for t in blocks]
     if static(reverse):
         arrays = [x[::-1] for x in arrays]
     arrays = _in_tree(_scan, arrays, combine_fn, [t.dtype for t in blocks])
@@ -107,12 +109,12 @@ def map_elementwise(
 ) -> Blocks:
     """Evaluate `tl.map_elementwise`: a function of scalars on blocks, `pack` elements a call."""
     pack, types = static(pack), [t.dtype for t in args]
-    arrays = np.broadcast_arrays(*(t.handle.data for t in args))
+    arrays = theirs(np.broadcast_arrays, *(t.handle.data for t in args))
     groups = zip(*(x.reshape(-1, pack) for x in arrays), strict=True)
     calls = []
     for group in groups:
-        result = scalar_fn(
-            *(_tensor(x[i : i + 1], ty) for x, ty in zip(group, types, strict=True) for i in range(pack))
+        result = theirs(
+            scalar_fn, *(_tensor(x[i : i + 1], ty) for x, ty in zip(group, types, strict=True) for i in range(pack))
         )
         calls.append(_several(result))
     outputs = [
@@ -242,7 +244,7 @@ def _combine(combine_fn: KernelFunction, types: Sequence[tl.dtype]) -> Combine:
 
     def combine(left: Arrays, right: Arrays) -> Arrays:
         args = [_tensor(x, ty) for side in (left, right) for x, ty in zip(side, types, strict=True)]
-        result = combine_fn(*args)
+        result = theirs(combine_fn, *args)
         results = _several(result)
         return [np.broadcast_to(_array(r), x.shape).astype(x.dtype) for r, x in zip(results, left, strict=True)]
 

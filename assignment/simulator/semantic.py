@@ -240,7 +240,7 @@ def _block_type(cls: type, element_ty: tl.dtype, shape: Sequence[int | tl.conste
     block = _blocks.get(key)
     if block is None:
         block = object.__new__(cls)
-        _original_init(block, element_ty, list(dims))
+        theirs(_original_init, block, element_ty, list(dims))
         block.dims = dims  # type: ignore[assignment]
         _blocks[key] = block
     return block

@@ -140,6 +140,23 @@ def test_an_exception_of_theirs_is_theirs(at, line):
     assert isinstance(at.run(defined(line), X), Raised | Failed)
 
 
+IN_A_KERNEL = (  # of which our own code, Triton's and NumPy's are on the way
+    "tl.cumsum(x, 5)", "tl.dot(x, x)", "tl.zeros((48,), tl.float32)", "tl.reshape(x, 7)", "SIZE // 0", "SIZE < 'a'",
+    "x + 'a'", "x and x.no_such", "x if x.no_such else x", "int('x')", "[i for i in range('a')]", "tl.reduce(x, 0, 3)",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("expression", IN_A_KERNEL)
+def test_an_exception_of_a_kernel_is_theirs(at, expression):
+    kernel = f"""
+    @triton.jit
+    def _load(x_ptr, SIZE: tl.constexpr):
+        x = tl.load(x_ptr + tl.arange(0, SIZE))
+        y = {expression}
+    """
+    assert isinstance(at.run(textwrap.dedent(kernel) + defined("_load[(1,)](x, 16)", "return x"), X), Raised | Failed)
+
+
 @pytest.mark.parametrize("mask", ["(at < n) / (at < 9)", "at", "at * 1.0"])
 def test_a_mask_that_is_no_comparison_is_refused(at, mask):
     kernel = """

@@ -8,7 +8,7 @@ import torch
 from .labels import FIRST_INPUT, FIRST_SOURCE, FOREIGN, FRESH, INPUT, LAST_SOURCE, NEXT_CALL, HostOperation, Memory
 
 
-class Known:
+class KnownValues:
     """The labels of each storage, and the operation that each label of a source stands for."""
 
     def __init__(self) -> None:
