@@ -74,7 +74,7 @@ class Serve(GraderProblems):
         judge.expect(chosen)
         n_judged = self._judge(judge, chosen)
         judge.pytest_unconfigure()
-        data, _ = run.reported(settings, settings.only, judge, self._pool, start)
+        data = run.reported(settings, settings.only, judge, self._pool, start)
         run.show(settings, data, self._pool, console)
         before, self._spent_s = self._spent_s, cpu.tree_s(os.getpid())
         cpu_s = round(self._spent_s - before, 1)  # the first one's with what loads for all

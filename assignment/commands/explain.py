@@ -61,7 +61,7 @@ def explain(settings: Settings, asked: run.GraderRun) -> int:
         return run.INTERRUPTED
     if judge.problems:
         return failure.tell(judge.problems)
-    results = score.without_cheated(judge.results())
+    results = score.results(judge.gathered())
     entries = [score.check_entry(result, *commands) for result in results]
     show_check(console, check, next(iter(causes.sections(entries[0])), "") if entries else "")
     if not results:

@@ -90,7 +90,9 @@ class Following:
             report.print_notes(console, judge.entries.values())
             console.print(Text(all_finished(settings, order), "bold green"))
             return run.GRADED
-        (result,) = (result for result in judge.results() if result.check == check)
+        complete = [of for of in judge.gathered() if of.check.name in judge.entries]
+        results = score.results(sorted(complete, key=lambda of: order.index(of.check)))
+        (result,) = (result for result in results if result.check == check)
         show(console, judge, order, check, score.check_entry(result, command, settings.debugger(pool.seed)))
         report.print_notes(console, judge.entries.values())
         console.print(Text(f"  open:  {where.place(check)}"))

@@ -26,6 +26,7 @@ from assignment.judge import seeds
 from assignment.judge.pool import Pool, default_jobs, pick_device
 from assignment.sandbox import rungs
 from assignment.scoring import checks, practice, score
+from assignment.scoring.case import CheckCases
 from assignment.scoring.entries import Report
 from assignment.submission import Submission
 
@@ -96,7 +97,7 @@ def grade(settings: Settings, run: GraderRun) -> int:
     judge = Judge(selected, console, settings.command(pool.seed))
     if not judged(judge, selected, pool):
         return INTERRUPTED
-    data, results = reported(settings, only, judge, pool, start)
+    data = reported(settings, only, judge, pool, start)
     # before the screen: that may be a pipe which nobody reads any more
     unwritten = files.write(settings, data, pool.submission.sources)
     with failure.kept(judge.problems):
@@ -105,22 +106,17 @@ def grade(settings: Settings, run: GraderRun) -> int:
         print(f"grade.py: {reason}", file=sys.stderr)
     if judge.problems:
         return failure.tell(judge.problems)
-    if unwritten or any(result.status == score.GRADER_ERROR for result in results):
+    if unwritten or any(entry["status"] == score.GRADER_ERROR for entry in score.entries_of(data)):
         return BROKEN
     return BELOW if settings.fail_under is not None and data["score"] < settings.fail_under else GRADED
 
 
-def reported(
-    settings: Settings, only: Sequence[str], judge: Judge, pool: Pool, start: float
-) -> tuple[Report, list[score.CheckResult]]:
-    """Return the report on what a judge has gathered, as plain data, and its results."""
+def reported(settings: Settings, only: Sequence[str], judge: Judge, pool: Pool, start: float) -> Report:
+    """Return the report on what a judge has gathered, as plain data."""
     session = session_of(settings, only, pool.submission, pool.seed, device_name(pool.device), pool.rung)
-    results = judge.results()
-    with failure.kept(judge.problems):
-        results = score.with_agreed_hints(score.without_cheated(results))
     seconds = time.monotonic() - start
     session = replace(session, jobs=pool.jobs, seconds=seconds, import_error=judge.import_error)
-    return score.report(session, results, judge.problems), results
+    return score.report(session, judge.gathered(), judge.problems)
 
 
 def show(settings: Settings, data: Report, pool: Pool, console: Console) -> None:
@@ -161,8 +157,8 @@ def without_verdicts(settings: Settings, selected: list[checks.Check], submissio
     problems = [problem]
     with failure.kept(problems):
         session = session_of(settings, settings.only, submission, settings.seed or 0, settings.device, "")
-        results = [score.CheckResult(check, (), 0) for check in checks.without_a_gpu(selected)]
-        files.write(settings, score.report(session, results, problems))
+        unrun = [CheckCases(check, (), 0) for check in checks.without_a_gpu(selected)]
+        files.write(settings, score.report(session, unrun, problems))
     return failure.tell(problems)
 
 

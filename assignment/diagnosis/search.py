@@ -18,7 +18,7 @@ class Search:
     """The search of one process that judges.
 
     What does not explain a function's first check, the plainest, explains none of its checks
-    (`score.with_agreed_hints`): where that one is wrong, only what was found there is tried on the others.
+    (`agree.agreed_hints`): where that one is wrong, only what was found there is tried on the others.
     """
 
     def __init__(self) -> None:

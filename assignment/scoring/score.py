@@ -1,15 +1,14 @@
 """From the outcomes of single cases to a scored report: pure functions of data."""
 
 import shlex
-from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from assignment import failure, text
 from assignment.finding import OTHER, Explanation, Finding, FindingEntry
 from assignment.scoring import checks
-from assignment.scoring.case import Case
-from assignment.scoring.checks import Check
+from assignment.scoring.agree import agreed_hints
+from assignment.scoring.case import Case, CheckCases
 from assignment.scoring.entries import CheckEntry, KernelEntry, MovedEntry, ProblemEntry, Problems, Report
 from tests import operators
 
@@ -28,16 +27,16 @@ MAX_NOTE_LINES = 6
 MAX_STAFF_NOTES = 20
 MAX_LISTED = 100  # figures of kernels, of a check
 
-Hints = Sequence[Explanation] | None  # what may explain a case; None where nobody has looked
-
 
 @dataclass(frozen=True)
-class CheckResult:
-    """A check with the outcomes of its cases; `expected` is how many cases were collected."""
+class CheckResult(CheckCases):
+    """What became of a check: see results."""
 
-    check: Check
-    cases: tuple[Case, ...]
-    expected: int
+    hints: tuple[Explanation, ...] = ()  # what its wrong results may come from, as its function's checks agree
+
+    def explained(self, case: Case) -> tuple[Explanation, ...]:
+        """Return which of the check's hints explain a case."""
+        return tuple(hint for hint in self.hints if hint in (case.hints or ()))
 
     @property
     def status(self) -> str:
@@ -58,20 +57,32 @@ class CheckResult:
     @property
     def worst(self) -> Case | None:
         """The most telling case of the check's status: a fault with its line, a likely cause, the smallest."""
-        alike = (case for case in self.cases if case.status == self.status)
-        return min(alike, key=lambda case: (not case.ran, not case.is_fault, not case.hints, case.size), default=None)
+        alike = [case for case in self.cases if case.status == self.status]
+        telling = [(not case.ran, not case.is_fault, not self.explained(case), case.size) for case in alike]
+        return alike[telling.index(min(telling))] if alike else None
 
     @property
     def margin(self) -> float:
         return max((case.margin or 0.0 for case in self.cases), default=0.0)
 
 
-def without_cheated(results: Iterable[CheckResult]) -> list[CheckResult]:
+def results(gathered: Iterable[CheckCases]) -> list[CheckResult]:
+    """Return what became of checks: all that is told of them is made of this, so that it is the same everywhere."""
+    gathered = list(gathered)
+    told = zip(map(by_itself, gathered), agreed_hints(gathered), strict=True)
+    return _without_cheated([replace(result, hints=hints) for result, hints in told])
+
+
+def by_itself(of: CheckCases) -> CheckResult:
+    """Return what became of a check, without what other checks show of it: no hints, and all points."""
+    return CheckResult(of.check, of.cases, of.expected)
+
+
+def _without_cheated(results: list[CheckResult]) -> list[CheckResult]:
     """Return the checks, none of them passed where the problem's own function does not do the work in one case.
 
     flash_attention stands between two problems and costs its own checks alone.
     """
-    results = list(results)
     shown: dict[str, tuple[CheckResult, Case]] = {}
     for result in results:
         for case in result.cases:
@@ -110,12 +121,14 @@ class Circumstances:
     debug: str = ""
 
 
-def report(session: Circumstances, results: Iterable[CheckResult], failures: Iterable[str] = ()) -> Report:
+def report(session: Circumstances, gathered: Sequence[CheckCases], failures: list[str]) -> Report:
     """Return the report as it is written to --json: plain data; failures are those of the grader itself."""
-    results = list(results)
+    found = [*map(by_itself, gathered)]
+    with failure.kept(failures):
+        found = results(gathered)
     graded, practice = [], []
     for problem in checks.problems().values():
-        own = [result for result in results if result.check.problem == problem.name]
+        own = [result for result in found if result.check.problem == problem.name]
         if checks.is_practice(problem.name):
             practice += [_problem(problem, own, session, is_whole=False)] if own else []
         else:
@@ -135,7 +148,7 @@ def report(session: Circumstances, results: Iterable[CheckResult], failures: Ite
         "submission_sha256": session.submission_sha256,
         "import_error": text.clean(session.import_error),
         "grader_failures": [failure.end_of(problem) for problem in failures][:MAX_STAFF_NOTES],
-        "notes_to_staff": _notes_to_staff(results)[:MAX_STAFF_NOTES],
+        "notes_to_staff": _notes_to_staff(found)[:MAX_STAFF_NOTES],
         "problems": graded,
         "practice": practice,
     }
@@ -218,7 +231,7 @@ def check_entry(result: CheckResult, command: str, debug: str = "") -> CheckEntr
         "cases": result.expected,
         "passed": sum(case.status in KEEPS_POINTS for case in result.cases),
         "message": "" if result.status == OK else text.clean(_message(result)),
-        "hint": text.clean(hint_of(result)),
+        "hint": text.clean(_hint(result)),
         "function": result.check.function,
         "findings": findings_of(result),
         "rerun": "" if good else text.line(f"{command} {result.check.name}"),
@@ -236,11 +249,10 @@ def check_entry(result: CheckResult, command: str, debug: str = "") -> CheckEntr
 
 def findings_of(result: CheckResult) -> list[FindingEntry]:
     """Return what is wrong with the check's cases: of the one that is told, and of those with other causes or hints."""
-    told = set(likely(case.hints for case in result.cases))
     found: dict[Hashable, FindingEntry] = {}
     for case in sorted(result.cases, key=lambda case: case is not result.worst):
         if case.status not in (OK, TO_DO, NOT_GRADED):
-            hints = tuple(hint for hint in case.hints or () if hint in told)
+            hints = result.explained(case)
             of = case.finding or Finding(OTHER if case.status == FAIL else case.status, case.message)
             places = tuple(replace(one, says=text.line(one.says), path=text.line(one.path)) for one in of.places)
             shown = replace(of, says=text.clean(of.says, MAX_NOTE_LINES), places=places)
@@ -282,69 +294,13 @@ def _node(result: CheckResult) -> str:
     return shlex.quote(f"tests/{result.check.path}{case}")
 
 
-def hint_of(result: CheckResult) -> str:
+def _hint(result: CheckResult) -> str:
     """Return what is likely, and in which case that was seen, if not in the one that is shown."""
-    hints = likely(case.hints for case in result.cases)
-    told = OR.join(map(str, hints))
-    if not hints or result.worst is None or set(hints) <= set(result.worst.hints or ()):
+    told = OR.join(map(str, result.hints))
+    if not told or result.worst is None or set(result.hints) <= set(result.worst.hints or ()):
         return told
-    seen = next(case.name for case in result.cases if hints[0] in (case.hints or ()))
+    seen = next(case.name for case in result.cases if result.hints[0] in (case.hints or ()))
     return f"In case [{seen}]: {told}"
-
-
-def likely(hints: Iterable[Hints], everywhere: Mapping[Explanation, int] | None = None) -> tuple[Explanation, ...]:
-    """Return, of what may explain each failed case, what explains the most of them; the likelier come first.
-
-    Two where both explain them all, and as much elsewhere. Nothing where it explains fewer than half of those that
-    somebody has looked into: it is chance then.
-    everywhere: how many cases each explains in all, which goes before.
-    """
-    looked_into = [of_case for of_case in hints if of_case is not None]
-    votes = Counter(hint for of_case in looked_into for hint in of_case)
-    enough = [hint for hint, count in votes.most_common() if 2 * count >= len(looked_into)]
-    if not enough:
-        return ()
-    in_all = everywhere or votes
-    best = max(enough, key=lambda hint: (in_all[hint], not hint.is_rare))
-    same = (votes[best], in_all[best])
-    alike = [hint for hint in enough if hint != best and not hint.is_rare and (votes[hint], in_all[hint]) == same]
-    return best, *alike[: votes[best] == len(looked_into)]
-
-
-def consistent_hints(
-    hints: Iterable[Hints], plain: Iterable[Hints], everywhere: Mapping[Explanation, int]
-) -> tuple[Explanation, ...]:
-    """Return what is likely of a check's cases, and does not contradict the function's first check, `plain`."""
-    looked_into = [of_case for of_case in plain if of_case is not None]
-    found = likely(hints, everywhere)
-    return tuple(hint for hint in found if not looked_into or any(hint in of_case for of_case in looked_into))
-
-
-def agreed_hints(checks: Sequence[tuple[str, Sequence[Hints]]]) -> list[tuple[Explanation, ...]]:
-    """Return what is likely of each check: one hint, or two that explain the same, the most of its function's cases.
-
-    Where a function's first check, the plainest, is wrong, what does not explain it explains nothing else.
-    checks: the function of each, and what may explain its cases.
-    """
-    plain: dict[str, Sequence[Hints]] = {}
-    everywhere: defaultdict[str, Counter[Explanation]] = defaultdict(Counter)
-    for function, hints in checks:
-        plain.setdefault(function, hints)
-        everywhere[function].update(hint for of_case in hints for hint in of_case or ())
-    return [consistent_hints(hints, plain[function], everywhere[function]) for function, hints in checks]
-
-
-def with_agreed_hints(results: Sequence[CheckResult]) -> list[CheckResult]:
-    """Return the checks, of whose cases each has what explains it of what the checks agree on."""
-    agreed = agreed_hints([(result.check.function, [case.hints for case in result.cases]) for result in results])
-    return [
-        replace(result, cases=tuple(_with_hints(case, told) for case in result.cases))
-        for result, told in zip(results, agreed, strict=True)
-    ]
-
-
-def _with_hints(case: Case, told: Sequence[Explanation]) -> Case:
-    return case if case.hints is None else replace(case, hints=tuple(hint for hint in told if hint in case.hints))
 
 
 def _notes(result: CheckResult) -> list[str]:

@@ -50,7 +50,7 @@ def report(
         command=f"uv run grade.py /class/ada --seed {seed} --only", seed=seed, device=device,
         sandbox="landlock", submission_sha256=of.sha256, seconds=60.0,
     )  # fmt: skip
-    return {**score.report(session, made), **more}
+    return {**score.report(session, made, []), **more}
 
 
 def found(case: Case) -> Case:

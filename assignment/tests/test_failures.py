@@ -101,7 +101,7 @@ def test_a_failure_at_one_check_leaves_the_other(submission, jobs, name, other):
         ),
         pytest.param(
             "from assignment.commands import report\nfrom assignment.scoring import score\n"
-            "score.with_agreed_hints = report.print_summary = fail",
+            "score.agreed_hints = report.print_summary = fail",
             {"ok"},
             id="neither hints nor a summary",
             marks=pytest.mark.slow,
@@ -169,5 +169,5 @@ def test_a_file_whose_making_fails_does_not_cost_the_other(tmp_path, monkeypatch
     paths = {"json": tmp_path / "report.json", "junit": tmp_path / "report.xml", "markdown": None, "html": None}
     options = type("Options", (), paths)()
     session = score.Circumstances("", 1, "cpu-simulated", "rlimits", "")
-    assert len(files.write(options, score.report(session, []))) == 1
+    assert len(files.write(options, score.report(session, [], []))) == 1
     assert (tmp_path / "report.xml").exists()

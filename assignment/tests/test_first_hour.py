@@ -47,7 +47,7 @@ def report_of(*statuses):
     results = [
         CheckResult(check, (Case("case", status),), 1) for check, status in zip(declared, all_statuses, strict=True)
     ]
-    return score.report(SESSION, results)
+    return score.report(SESSION, results, [])
 
 
 # Where things are.

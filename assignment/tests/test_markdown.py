@@ -75,7 +75,7 @@ def test_it_fits_a_summary(char):
     results = [
         CheckResult(Check(c.name, c.problem, c.claim, c.points), tuple(cases), 2) for c in without_practice(declared())
     ]
-    data = score.report(SESSION, results)
+    data = score.report(SESSION, results, [])
     for number, entry in enumerate(score.entries_of(data)):  # each a cause of its own
         entry["message"] = "\n".join(f"{number} {char * 170}" for _ in range(40))
         entry["hint"] = f"{number} {char * 900}"

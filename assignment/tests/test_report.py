@@ -60,7 +60,7 @@ def report_of(said):
         CheckResult(check, (Case("case", status, said, math.nan, True, (said,)),), 1)
         for check, status in zip(checks, statuses, strict=True)
     ]
-    return score.report(SESSION, results)
+    return score.report(SESSION, results, [])
 
 
 def printed(data, **terminal):
@@ -108,7 +108,7 @@ def test_the_files_stay_small(char):
         Case(f"{i}", "FAIL", char * 100_000, notes=tuple(f"{i}{j}" + char * 9000 for j in range(9))) for i in range(2)
     )
     results = [CheckResult(check, cases, 2) for check in without_practice(declared())]
-    data = score.report(SESSION, results)
+    data = score.report(SESSION, results, [])
     assert len(files.as_json(data)) < 3_000_000
     assert len(files.junit(data)) < 3_000_000
 
@@ -155,7 +155,7 @@ def data():
     results = [
         CheckResult(check, (Case("case", status, HOSTILE),), 1) for check, status in zip(checks, statuses, strict=True)
     ]
-    return score.report(SESSION, results)
+    return score.report(SESSION, results, [])
 
 
 def test_a_message_cannot_write_on_the_screen(data):
@@ -382,7 +382,7 @@ def test_a_failure_fits_a_screen():
     case = Case("one token past a tile-causal", "FAIL", "\n".join(lines), hints=(hint,))
     session = Circumstances("uv run grade.py --seed 123456789 --only", 1, "cpu-simulated", "none", "00")
     session = dataclasses.replace(session, debug="uv run pytest --inline --pdb --seed 123456789")
-    data = score.report(session, [CheckResult(check, (case,), 1)])
+    data = score.report(session, [CheckResult(check, (case,), 1)], [])
     page = io.StringIO()
     report.print_failures(Console(highlight=False, soft_wrap=True, file=page, width=100), score.entries_of(data))
     shown = [line for line in page.getvalue().splitlines() if line]
@@ -439,7 +439,7 @@ def test_ten_checks_that_fail_take_a_hundred_lines():
     for i, check in enumerate(checks):
         case = Case("a", "FAIL", message.format(i), hints=(dataclasses.replace(hint, name=str(i)),))
         results.append(CheckResult(check, (case,), 1))
-    data = score.report(dataclasses.replace(SESSION, debug="uv run pytest --inline --pdb"), results)
+    data = score.report(dataclasses.replace(SESSION, debug="uv run pytest --inline --pdb"), results, [])
     shown = printed(data, width=100)
     rows = [report.verdict_line(entry).plain for entry in score.entries_of(data)] + shown.splitlines()
     assert sum(max(1, -(-len(row) // 100)) for row in rows) <= 100
