@@ -96,7 +96,7 @@ def show_result(console: Console, result: score.CheckResult, entry: CheckEntry) 
     for case in (case for case in result.cases if case.printed):
         console.print(Text(text.line(f"  printed in [{case.name}], which is right:")))
         report.print_block(console, "\n".join(case.printed))
-    report.print_notes(console, [{**entry, "status": score.OK, "notes": unsaid(entry)}])
+    report.print_notes(console, [{**entry, "status": score.OK, "notes": unsaid(result, entry)}])
     report.print_hint(console, entry)
     if result.worst and result.worst.steps:
         console.print(Text(text.line(f"  what host code did in the last call of [{result.worst.name}]:")))
@@ -105,9 +105,10 @@ def show_result(console: Console, result: score.CheckResult, entry: CheckEntry) 
     report.print_commands(console, entry)
 
 
-def unsaid(entry: CheckEntry) -> list[str]:
-    """Return the remarks of a check that its message does not have."""
-    return [note for note in entry["notes"] if note.partition("\n")[0] not in entry["message"]]
+def unsaid(result: score.CheckResult, entry: CheckEntry) -> list[str]:
+    """Return the remarks of a check that its message does not have, which is that of the worst case."""
+    said = score.notes_of([result.worst]) if result.worst and result.worst.message else []
+    return [note for note in entry["notes"] if note not in said]
 
 
 def show_cases(console: Console, result: score.CheckResult) -> None:

@@ -106,7 +106,7 @@ def print_failures(console: Console, checks: Iterable[CheckEntry], import_error:
         console.print()
         console.print(Text(f"{first['name']}: {first['status']}", STYLES[first["status"]]))
         if is_brief:
-            print_block(console, brief(first["message"]))
+            print_block(console, brief(first))
             print_hint(console, first, WIDTH)
         else:
             console.print(Text("\n".join(claim_lines(first["claim"], 2))))
@@ -126,13 +126,13 @@ def untold(group: list[CheckEntry], import_error: str) -> list[CheckEntry]:
     said = first["findings"][0]["says"] if causes.kind(first) == finding.NOT_IMPORTED else ""
     if not said or not import_error or import_error.splitlines()[0] not in said:
         return group
-    return [{**first, "message": f"{said.partition(':')[0]}: see above"}, *others]
+    return [{**first, "message": f"{said.partition(':')[0]}: see above", "findings": []}, *others]
 
 
-def brief(message: str) -> str:
-    """Return what a message says first, without the call that its first line tells."""
-    call, _, said = message.partition("\n")
-    return text.clean("\n".join((said or call).splitlines()[:BRIEF_LINES]), BRIEF_LINES, WIDTH)
+def brief(check: CheckEntry) -> str:
+    """Return what is wrong with a check, in its first lines; its message tells the call, too."""
+    said = next((found["says"] for found in check["findings"]), check["message"])
+    return text.clean("\n".join(said.splitlines()[:BRIEF_LINES]), BRIEF_LINES, WIDTH)
 
 
 def print_others(console: Console, others: list[CheckEntry]) -> None:

@@ -91,7 +91,7 @@ def _read(reply: Header, n_results: int) -> Reply:
             return replace(failed, kind=kind if kind in (finding.NOT_IMPORTED, finding.NOT_PLAYED) else finding.OTHER)
         case Fault(kind=kind) as taken if kind in finding.FAULTS:
             return taken
-        case Compiled(stopped=stopped) as taken if stopped.keys() <= TARGETS.keys():
+        case Compiled() as taken if {*taken.stopped, *taken.refused} <= TARGETS.keys():
             return taken
         case Broken() as taken:
             return taken

@@ -238,7 +238,7 @@ def check_entry(result: CheckResult, command: str, debug: str = "") -> CheckEntr
         "debug": text.line(f"{debug} {_node(result)}") if debug and not good and result.worst else "",
         "margin": round(result.margin, 4) if result.margin < LARGEST_MARGIN else LARGEST_MARGIN,  # nor a NaN
         "map": {"case": text.line(case.name), **case.map} if (case := mapped(result)) and case.map else None,
-        "notes": _notes(result),
+        "notes": notes_of(result.cases),
         "printed": sum(case.n_printed for case in result.cases),
         "measured": [text.line(f"{case.name}: {case.measured}") for case in result.cases if case.measured],
         "moved": _most_moved(result.cases),
@@ -303,9 +303,9 @@ def _hint(result: CheckResult) -> str:
     return f"In case [{seen}]: {told}"
 
 
-def _notes(result: CheckResult) -> list[str]:
-    """Return what was remarked on the check's cases, each remark once, and not more than anybody reads."""
-    notes = (text.clean(note, MAX_NOTE_LINES) for case in result.cases for note in case.notes[:MAX_NOTES])
+def notes_of(cases: Iterable[Case]) -> list[str]:
+    """Return what was remarked on a check's cases, each remark once, and not more than anybody reads."""
+    notes = (text.clean(note, MAX_NOTE_LINES) for case in cases for note in case.notes[:MAX_NOTES])
     return list(dict.fromkeys(note for note in notes if note))[:MAX_NOTES]
 
 

@@ -87,7 +87,7 @@ def _patch_special_functions() -> None:
         "associative_scan": reductions.associative_scan,
         "map_elementwise": reductions.map_elementwise,
         "static_print": lambda *values, _semantic=None, **kwargs: print(*values, **kwargs),
-        "static_assert": _static_assert,
+        "static_assert": static_assert,
         "multiple_of": _hint,
         "max_contiguous": _hint,
         "max_constancy": _hint,
@@ -105,7 +105,7 @@ def _hint(
     return input
 
 
-def _static_assert(*args: KernelValue, **kwargs: KernelValue) -> None:
+def static_assert(*args: KernelValue, **kwargs: KernelValue) -> None:
     if not 0 < len(args) <= 2 or kwargs:
         raise TypeError("`static_assert` requires one or two positional arguments only")
     passed, message = (getattr(arg, "value", arg) for arg in (*args, "")[:2])

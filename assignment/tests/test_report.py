@@ -134,6 +134,13 @@ def test_an_import_error_is_told_once():
     assert "cs336_kernels/rmsnorm.py cannot be imported: see above" in page.getvalue()
 
 
+def test_of_many_causes_one_is_told_in_brief_without_its_call():
+    says: Any = {"says": "y: 3 of 4 elements wrong\n  row 1\n  row 2"}
+    check: Any = {"message": "f(float32 (3,)):\n  note: a remark\ny: 3 of 4 elements wrong", "findings": [says]}
+    assert report.brief(check) == "y: 3 of 4 elements wrong\n  row 1"
+    assert report.brief({**check, "message": "not run", "findings": []}) == "not run"
+
+
 def test_what_right_code_prints_is_counted():
     cases = (Case("a", "ok", printed=("x = 1", "x = 2"), n_printed=2), Case("b", "ok", printed=("y",), n_printed=1))
     check = Check("test_rmsnorm.py::test_eps", "rmsnorm", "rmsnorm_forward adds eps", 1.0)
