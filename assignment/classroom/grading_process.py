@@ -30,8 +30,8 @@ from assignment.commands.collector import GraderProblems, Judge
 from assignment.commands.settings import Settings
 from assignment.judge.pool import Pool
 from assignment.pytest_private import runtestprotocol
-from assignment.scoring import checks, practice
 from assignment.submission import PACKAGE, Submission
+from assignment.verdict import checks, practice
 
 COLUMNS = 100  # of a log
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, TypedDict
 
-from assignment.scoring.entries import GradeDetails
+from assignment.verdict.entries import GradeDetails
 
 if TYPE_CHECKING:
     from assignment.classroom.decisions import Decision

@@ -9,8 +9,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from assignment import plugin
 from assignment.commands import report
-from assignment.scoring import case, checks, score
-from assignment.scoring.entries import CheckEntry
+from assignment.verdict import case, checks, reporting, score
+from assignment.verdict.entries import CheckEntry
 
 NARROW = 100  # columns: on a narrower terminal the checks that pass are counted
 
@@ -79,7 +79,7 @@ class Judge(GraderProblems):
         self._progress.advance(self._task)
         self._progress.refresh()
         if len(self._cases[name]) == self._expected[name]:
-            self.hear(score.check_entry(score.by_itself(self._gathered(name)), self._command))
+            self.hear(reporting.check_entry(score.by_itself(self._gathered(name)), self._command))
 
     def hear_import_error(self, said: str) -> None:
         """Tell of an import error, which some case met, once and before any verdict."""

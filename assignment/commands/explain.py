@@ -10,10 +10,10 @@ from assignment.commands import handout, report, run
 from assignment.commands.collector import Judge
 from assignment.commands.next_check import counted
 from assignment.commands.settings import Settings
-from assignment.scoring import causes, checks, score, where
-from assignment.scoring.case import Case
-from assignment.scoring.entries import CheckEntry
 from assignment.submission import UnusableSubmission
+from assignment.verdict import causes, checks, reporting, score, where
+from assignment.verdict.case import Case
+from assignment.verdict.entries import CheckEntry
 
 MAX_NAMED = 8
 
@@ -62,7 +62,7 @@ def explain(settings: Settings, asked: run.GraderRun) -> int:
     if judge.problems:
         return failure.tell(judge.problems)
     results = score.results(judge.gathered())
-    entries = [score.check_entry(result, *commands) for result in results]
+    entries = [reporting.check_entry(result, *commands) for result in results]
     show_check(console, check, next(iter(causes.sections(entries[0])), "") if entries else "")
     if not results:
         console.print(Text("\nIt needs a GPU, and there is none: not graded here."))
@@ -107,7 +107,7 @@ def show_result(console: Console, result: score.CheckResult, entry: CheckEntry) 
 
 def unsaid(result: score.CheckResult, entry: CheckEntry) -> list[str]:
     """Return the remarks of a check that its message does not have, which is that of the worst case."""
-    said = score.notes_of([result.worst]) if result.worst and result.worst.message else []
+    said = reporting.notes_of([result.worst]) if result.worst and result.worst.message else []
     return [note for note in entry["notes"] if note not in said]
 
 

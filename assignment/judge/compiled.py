@@ -17,7 +17,7 @@ from assignment.judge import replies
 from assignment.judge.replies import Compiled, Reply
 from assignment.protocol.replies import written
 from assignment.protocol.requests import Call
-from assignment.scoring.entries import KernelFigures
+from assignment.verdict.entries import KernelFigures
 
 if TYPE_CHECKING:
     from assignment.judge.pair import Judgement

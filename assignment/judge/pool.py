@@ -15,9 +15,9 @@ from assignment.judge.pair import RecorderAndPlayer
 from assignment.sandbox import rungs
 from assignment.sandbox.stage import GIVE_UP, GO_ON, WAIT
 from assignment.sandbox.worker_client import Stage, Worker
-from assignment.scoring import checks, score
 from assignment.simulator.properties import H100
 from assignment.submission import Submission
+from assignment.verdict import checks, score
 from tests import operators
 
 if TYPE_CHECKING:

@@ -9,12 +9,13 @@ import re
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, TypeAlias, get_args, get_origin
 
-from assignment import finding, text
+from assignment import text
 from assignment.compiling import kernel
 from assignment.compiling.kernel import Compiled, Kernel
 from assignment.compiling.targets import TARGETS
 from assignment.protocol.messages import Header
 from assignment.protocol.replies import AnyReply, Broken, Failed, Fault, Ok, Raised, status
+from assignment.verdict import finding
 
 UNREADABLE = "the result cannot be read: it is not what the grader's own program would send"
 MAX_SAID = 4  # texts of a kind, beside the results

@@ -15,9 +15,9 @@ from assignment.submission import UnusableSubmission, read
 if TYPE_CHECKING:
     from torch import Generator
 
-    from assignment.diagnosis import Search
     from assignment.judge import door as judged
     from assignment.timing.speed import SpeedSession
+    from assignment.verdict.search import Search
     from tests import door
 
 POOL = pytest.StashKey[Pool]()

@@ -18,11 +18,11 @@ from assignment.bank.run import judging
 from assignment.classroom import grading_process
 from assignment.commands import explain, modes, next_check, run
 from assignment.commands.settings import Settings
-from assignment.finding import WRONG_VALUES, Explanation, Finding
-from assignment.scoring import causes, checks, score
-from assignment.scoring.case import PROPERTY, Case, CheckCases
-from assignment.scoring.checks import Check
 from assignment.submission import Submission
+from assignment.verdict import causes, checks, reporting, score
+from assignment.verdict.case import PROPERTY, Case, CheckCases
+from assignment.verdict.checks import Check
+from assignment.verdict.finding import WRONG_VALUES, Explanation, Finding
 
 CHECK = Check("test_rmsnorm.py::test_eps", "rmsnorm", "adds eps under the root", 3.0)
 PLAIN = dataclasses.replace(CHECK, name="test_rmsnorm.py::test_plain")
@@ -37,7 +37,7 @@ def case(name, *hints, **of):
 def told(*checks):
     """The hints of checks' reports, of each check and its cases."""
     gathered = [CheckCases(check, cases, len(cases)) for check, cases in checks]
-    return [score.check_entry(result, "")["hint"] for result in score.results(gathered)]
+    return [reporting.check_entry(result, "")["hint"] for result in score.results(gathered)]
 
 
 def test_a_hint_says_in_which_case_it_was_seen():
@@ -80,7 +80,7 @@ def test_a_hint_does_not_contradict_the_first_check_of_its_function(first, secon
     plain = (Case("a", "FAIL", hints=first),)
     assert told((PLAIN, plain), (CHECK, (case("a", *second),)))[1] == hint
     elsewhere = dataclasses.replace(PLAIN, function="rmsnorm_backward")
-    assert told((elsewhere, plain), (CHECK, (case("a", *second),)))[1] == score.OR.join(map(str, second))
+    assert told((elsewhere, plain), (CHECK, (case("a", *second),)))[1] == reporting.OR.join(map(str, second))
 
 
 def test_a_hint_that_explains_more_of_its_function_goes_before():
@@ -159,7 +159,7 @@ def graded(folder: Path, asked: run.GraderRun) -> tuple[dict[str, Any], str, str
     settings = Settings(json=folder / "report.json", html=folder / "page.html")
     out = printed(run.grade, settings, asked)
     report = json.loads((folder / "report.json").read_text())
-    return {check["name"]: check for check in score.entries_of(report)}, (folder / "page.html").read_text(), out
+    return {check["name"]: check for check in reporting.entries_of(report)}, (folder / "page.html").read_text(), out
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -177,13 +177,13 @@ def test_all_who_tell_of_the_same_cases_say_the_same(seed, tmp_path, monkeypatch
     monkeypatch.setattr(grading_process, "runtestprotocol", lambda item, **of: [heard(item)])
     serve = grading_process.Serve(Settings(), SELECTED, selected.pool, io.StringIO())
     answer: Any = serve._graded(tmp_path, Submission({}), items)
-    assert {check["name"]: check["hint"] for check in score.entries_of(answer["report"]) if check["hint"]} == hints
+    assert {check["name"]: check["hint"] for check in reporting.entries_of(answer["report"]) if check["hint"]} == hints
 
     monkeypatch.setattr(judging, "run_case", lambda item: item.case)
     of_checks = {check.name: [item(check, of) for of in cases[check.name]] for check in SELECTED}
     job = judging.GradingJob(Entry("variants/x", VARIANT, Submission({}), PROBLEMS), 1)
     verdicts = judging.GradingLoop(selected.pool, [], None, None, "")._run(job, of_checks).verdicts
-    in_bank = {name: score.OR.join(map(str, verdict.hints or ())) for name, verdict in verdicts.items()}
+    in_bank = {name: reporting.OR.join(map(str, verdict.hints or ())) for name, verdict in verdicts.items()}
     assert {name: hint for name, hint in in_bank.items() if hint} == {
         name: hint.rpartition("]: ")[2] for name, hint in hints.items()
     }

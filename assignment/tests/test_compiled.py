@@ -20,7 +20,7 @@ from assignment.judge.pair import RecorderAndPlayer
 from assignment.judge.replies import Compiled
 from assignment.protocol.program import Launch, Program, View
 from assignment.sandbox.worker_client import WorkerDied
-from assignment.scoring import score
+from assignment.verdict import score
 
 KERNELS = [Kernel("_copy_kernel", "cs336_kernels/x.py:3", name, shared=512) for name in TARGETS]
 REPLY = {"status": "compiled", "kernels": [kernel.as_json() for kernel in KERNELS], "stopped": {}, "refused": {}}

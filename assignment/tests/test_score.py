@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from assignment.finding import Explanation, Finding
-from assignment.scoring import score
-from assignment.scoring.checks import Check
-from assignment.scoring.score import Case, CheckResult, Circumstances
+from assignment.verdict import reporting, score
+from assignment.verdict.checks import Check
+from assignment.verdict.finding import Explanation, Finding
+from assignment.verdict.reporting import Circumstances
+from assignment.verdict.score import Case, CheckResult
 
 CHECK = Check("test_rmsnorm.py::test_eps", "rmsnorm", "adds eps under the root", 3.0)
 COMMAND = "uv run grade.py --seed 5 --only"
@@ -44,14 +45,14 @@ def test_a_check_that_was_not_wholly_run_earns_nothing():
 
 
 def test_the_message_is_that_of_the_first_case_with_the_checks_status():
-    entry = score.check_entry(result("ok", "todo", "FAIL", "FAIL"), COMMAND)
+    entry = reporting.check_entry(result("ok", "todo", "FAIL", "FAIL"), COMMAND)
     assert entry["message"] == "[2] message 2"
     assert (entry["passed"], entry["cases"]) == (1, 4)
     assert entry["rerun"] == "uv run grade.py --seed 5 --only test_rmsnorm.py::test_eps"
 
 
 def test_points_that_no_check_carries_are_listed_as_not_graded():
-    report = score.report(SESSION, [result("ok")], [])
+    report = reporting.report(SESSION, [result("ok")], [])
     by_name = {problem["name"]: problem for problem in report["problems"]}
     assert by_name["speed"]["checks"][0]["status"] == "not graded"
     assert by_name["rmsnorm"]["gradable"] == 3
@@ -59,7 +60,7 @@ def test_points_that_no_check_carries_are_listed_as_not_graded():
 
 
 def test_a_selection_shows_only_what_was_selected():
-    report = score.report(dataclasses.replace(SESSION, only=("test_eps",)), [result("FAIL")], [])
+    report = reporting.report(dataclasses.replace(SESSION, only=("test_eps",)), [result("FAIL")], [])
     assert [problem["name"] for problem in report["problems"]] == ["rmsnorm"]
     assert (report["score"], report["max_score"], report["gradable"]) == (0, 3, 3)
 
@@ -116,7 +117,7 @@ def test_who_is_right_but_slow_gets_a_share(cases, points):
 
 
 def test_what_was_measured_is_told():
-    entry = score.check_entry(timed(("ok", None), ("FAIL", 0.5)), COMMAND)
+    entry = reporting.check_entry(timed(("ok", None), ("FAIL", 0.5)), COMMAND)
     assert entry["measured"] == ["0: fast", "1: fast"]
     assert entry["timings"] == [{"case": "0", "ratio": 0.5}, {"case": "1", "ratio": 0.5}]
     assert (entry["status"], entry["passed"]) == ("FAIL", 1)

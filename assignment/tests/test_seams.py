@@ -42,9 +42,9 @@ VAGUE_LINES = {
     "protocol": 12,
     "recorder": 23,
     "sandbox": 8,
-    "scoring": 2,
     "simulator": 48,
     "timing": 1,
+    "verdict": 2,
     "worker.py": 2,
 }
 REPEATED_CLASSES = 0.026  # share of classes whose name another has

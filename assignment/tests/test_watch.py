@@ -25,9 +25,9 @@ from assignment.commands.settings import Settings
 from assignment.judge.pool import FATAL, LONG_S, Pool
 from assignment.sandbox.stage import GIVE_UP, GO_ON, WAIT
 from assignment.sandbox.worker_client import Worker
-from assignment.scoring import checks
 from assignment.submission import Submission, UnusableSubmission
 from assignment.tests.graded import heed_interrupts
+from assignment.verdict import checks
 
 ROOT = Path(__file__).resolve().parents[2]
 CHECK = checks.declared()[0].name

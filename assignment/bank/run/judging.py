@@ -16,11 +16,11 @@ from assignment.bank.corpus import BUG, Entry
 from assignment.commands.collector import GraderProblems
 from assignment.commands.run import run_pytest
 from assignment.digest import grader_digest
-from assignment.finding import Explanation, explanation
 from assignment.judge.pool import Pool
 from assignment.pytest_private import runtestprotocol
-from assignment.scoring import checks, score
-from assignment.scoring.case import Case, CheckCases, held_by
+from assignment.verdict import checks, score
+from assignment.verdict.case import Case, CheckCases, held_by
+from assignment.verdict.finding import Explanation, explanation
 
 CHUNK = 5  # jobs for one judge, at the most: seeds of one submission, whose kernels are then compiled once
 MOST_LOOKED_AT = 8  # cases of a check, for the sake of a hint

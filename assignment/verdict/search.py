@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from assignment.diagnosis import candidates, matching
-from assignment.finding import Explanation
 from assignment.protocol.requests import Called
+from assignment.verdict.diagnosis import candidates, matching
+from assignment.verdict.finding import Explanation
 from tests.compare import Expected
 
 MOST_IN_VAIN = 3  # results of a check that are looked into without finding anything

@@ -3,8 +3,8 @@
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
-from assignment.finding import Explanation
-from assignment.scoring.case import CheckCases
+from assignment.verdict.case import CheckCases
+from assignment.verdict.finding import Explanation
 
 
 def agreed_hints(checks: Sequence[CheckCases]) -> list[tuple[Explanation, ...]]:

@@ -3,10 +3,10 @@
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from assignment.finding import Explanation, Finding, explanation, finding
 from assignment.protocol.messages import Header
-from assignment.scoring.checks import Check
-from assignment.scoring.entries import KernelFigures, Moved, SpeedFigures, Tiles
+from assignment.verdict.checks import Check
+from assignment.verdict.entries import KernelFigures, Moved, SpeedFigures, Tiles
+from assignment.verdict.finding import Explanation, Finding, explanation, finding
 
 if TYPE_CHECKING:
     import pytest
