@@ -1,5 +1,6 @@
 """What a wrong result comes from: the checks of a function agree on it, and whoever tells of it says the same."""
 
+import ast
 import dataclasses
 import io
 import json
@@ -19,6 +20,7 @@ from assignment.classroom import grading_process
 from assignment.commands import explain, modes, next_check, run
 from assignment.commands.settings import Settings
 from assignment.submission import Submission
+from assignment.tests.test_seams import trees
 from assignment.verdict import causes, checks, reporting, score
 from assignment.verdict.case import PROPERTY, Case, CheckCases
 from assignment.verdict.checks import Check
@@ -207,6 +209,17 @@ def test_what_is_drawn_is_contradictory():
     gathered = [CheckCases(c, (*cases,), len(cases)) for c, cases in zip(SELECTED, drawn(0).values(), strict=True)]
     alone = [result.hints for one in gathered for result in score.results([one])]
     assert sum(result.hints != hints for result, hints in zip(score.results(gathered), alone, strict=True)) > 5
+
+
+@pytest.mark.parametrize("name", ["CheckResult", "agreed_hints", "_likely", "_consistent"])
+def test_there_is_one_way_from_cases_to_a_verdict(name):
+    calls = [
+        path
+        for path, tree in trees().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == name
+    ]
+    assert calls == ["verdict/agree.py" if name.startswith("_") else "verdict/score.py"]
 
 
 @pytest.mark.parametrize("settings", [Settings(), Settings(next=True), Settings(explain="test_eps")])
