@@ -58,8 +58,8 @@ def described(raised: InKernel) -> Raised:
 
 def is_static_assert(error: BaseException) -> bool:
     """Return whether a tl.static_assert raised it because it does not hold."""
-    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-    return isinstance(error, AssertionError) and frame.f_code is language.static_assert.__code__
+    codes = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return isinstance(error, AssertionError) and codes[-1:] == [language.static_assert.__code__]
 
 
 class Played:
