@@ -55,7 +55,7 @@ def diagnosed(what: str, look: Callable[[], Found], instead: Found, notes: list[
 
 
 def in_a_line(error: Exception) -> str:
-    """Return "IndexError: tuple index out of range, at assignment/diagnosis/rmsnorm.py:12"."""
+    """Return "IndexError: tuple index out of range, at assignment/verdict/search.py:12"."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     path = Path(frame.filename)
     place = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path.name

@@ -31,7 +31,7 @@ from pathlib import Path
 
 from assignment.commands import handout
 from assignment.handout import notebook
-from assignment.scoring import checks
+from assignment.verdict import checks
 from tests import operators
 
 ROOT = Path(__file__).parents[1]

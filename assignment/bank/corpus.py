@@ -14,8 +14,8 @@ from pathlib import Path
 from assignment.bank import bugs, cheats
 from assignment.bank.operators import edits
 from assignment.judge.pool import FUNCTIONS
-from assignment.scoring import checks
 from assignment.submission import REFERENCE, Submission, read
+from assignment.verdict import checks
 from tests import operators
 
 BUG, VARIANT, CHEAT = "bug", "variant", "cheat"

@@ -29,8 +29,8 @@ from assignment.classroom import (
     similar,
 )
 from assignment.commands.settings import DEVICES, SANDBOXES
-from assignment.scoring.checks import PointsDiffer
 from assignment.submission import UnusableSubmission
+from assignment.verdict.checks import PointsDiffer
 
 UNUSABLE, INTERRUPTED = 2, 130
 MADE = "made"  # is no part of this, but a test of it

@@ -13,9 +13,9 @@ from assignment.classroom import COMMAND, decisions, evidence, grades, overview,
 from assignment.classroom.handed_in import Handed
 from assignment.classroom.kept import KeptReport
 from assignment.commands.excerpts import excerpts
-from assignment.scoring import causes, score
-from assignment.scoring.entries import CheckEntry
 from assignment.submission import UnusableSubmission
+from assignment.verdict import causes, reporting, score
+from assignment.verdict.entries import CheckEntry
 
 PAGE, STUDENTS = "report.html", "students"
 SLOWEST = 5  # grades that are named
@@ -147,7 +147,7 @@ def _likely_causes(report: KeptReport) -> dict[str, list[str]]:
     """Return each likely cause once, with the checks that it explains; those of one name are one."""
     found: dict[str, list[str]] = {}
     says: dict[str, str] = {}
-    for check in score.entries_of(report):
+    for check in reporting.entries_of(report):
         for one in causes.misconceptions(check):
             names = found.setdefault(says.setdefault(one.name, str(one)), [])
             names += [check["name"]] if check["name"] not in names else []

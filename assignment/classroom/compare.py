@@ -10,8 +10,8 @@ from rich.text import Text
 
 from assignment.classroom import decisions, grades, tables
 from assignment.classroom.kept import KeptReport
-from assignment.scoring import score
 from assignment.submission import UnusableSubmission
+from assignment.verdict import reporting
 
 ALIKE, CHANGED = 0, 1
 NO_GRADE = "not graded"
@@ -90,7 +90,7 @@ def _verdicts(report: KeptReport) -> dict[str, tuple[str, float]]:
     """Return status and points of each check; of no grade one entry."""
     if "failed" in report:
         return {NO_GRADE: (NO_GRADE, 0.0)}
-    return {entry["name"]: (entry["status"], entry["score"]) for entry in score.entries_of(report)}
+    return {entry["name"]: (entry["status"], entry["score"]) for entry in reporting.entries_of(report)}
 
 
 def _in_words(was: tuple[str, float] | None, now: tuple[str, float] | None) -> str:

@@ -30,8 +30,8 @@ from typing import Any
 from assignment import text
 from assignment.classroom.kept import Decision, KeptReport
 from assignment.commands.files import replace
-from assignment.scoring import checks
 from assignment.submission import UnusableSubmission
+from assignment.verdict import checks
 
 FILE = "decisions.toml"
 TOTAL = "total"

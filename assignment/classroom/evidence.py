@@ -9,9 +9,9 @@ from assignment.classroom import decisions
 from assignment.classroom.kept import Decision, KeptReport
 from assignment.commands.excerpts import Excerpt, excerpts
 from assignment.sandbox import rungs
-from assignment.scoring import causes, score
-from assignment.scoring.entries import CheckEntry
 from assignment.submission import UnusableSubmission, read
+from assignment.verdict import causes, score
+from assignment.verdict.entries import CheckEntry
 
 NO_GRADE, SANDBOX = "not graded", "sandbox"
 

@@ -18,8 +18,8 @@ from assignment.classroom import batch, cluster, decisions, grades, layouts, nam
 from assignment.classroom.batch import Job
 from assignment.classroom.handed_in import Handed
 from assignment.classroom.kept import KeptReport
-from assignment.scoring import checks
 from assignment.submission import UnusableSubmission
+from assignment.verdict import checks
 
 GRADED, INCOMPLETE = 0, 1
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from assignment.classroom import decisions
 from assignment.classroom.handed_in import START, Handed, Person
 from assignment.classroom.kept import KeptReport
-from assignment.scoring import checks, score
+from assignment.verdict import checks, score
 
 Graded = tuple[Handed, KeptReport]
 Cell = str | float  # of a table

@@ -30,8 +30,8 @@ from assignment.commands.collector import GraderProblems, Judge
 from assignment.commands.settings import Settings
 from assignment.judge.pool import Pool
 from assignment.pytest_private import runtestprotocol
-from assignment.scoring import checks, practice
 from assignment.submission import PACKAGE, Submission
+from assignment.verdict import checks, practice
 
 COLUMNS = 100  # of a log
 
@@ -74,7 +74,7 @@ class Serve(GraderProblems):
         judge.expect(chosen)
         n_judged = self._judge(judge, chosen)
         judge.pytest_unconfigure()
-        data, _ = run.reported(settings, settings.only, judge, self._pool, start)
+        data = run.reported(settings, settings.only, judge, self._pool, start)
         run.show(settings, data, self._pool, console)
         before, self._spent_s = self._spent_s, cpu.tree_s(os.getpid())
         cpu_s = round(self._spent_s - before, 1)  # the first one's with what loads for all

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TypedDict
 
-from assignment.scoring.entries import GradeDetails
+from assignment.verdict.entries import GradeDetails
 
 
 @dataclass(frozen=True)

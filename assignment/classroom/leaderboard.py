@@ -15,9 +15,9 @@ from assignment import text
 from assignment.classroom import class_report, grades, pages, tables
 from assignment.classroom.kept import KeptReport
 from assignment.commands.files import replace
-from assignment.scoring import checks, score
-from assignment.scoring.entries import CheckEntry
 from assignment.submission import UnusableSubmission
+from assignment.verdict import checks, reporting, score
+from assignment.verdict.entries import CheckEntry
 
 PAGE, PSEUDONYMS = "leaderboard.html", "pseudonyms.json"
 ROUNDING = 1e-6  # points
@@ -86,7 +86,7 @@ def run(console: Console, results: Path, to: Path | None, title: str, is_pseudon
 
 def timed_checks(of: KeptReport) -> list[CheckEntry]:
     """Return the checks of speed that have figures; an older grader's do not say which function is timed."""
-    return [one for one in score.entries_of(of) if one.get("timings") and one.get("function")]
+    return [one for one in reporting.entries_of(of) if one.get("timings") and one.get("function")]
 
 
 def ratios_of(of: KeptReport) -> dict[str, Ratio]:

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypedDict
 
-from assignment import finding
 from assignment.classroom.kept import KeptReport
-from assignment.finding import Explanation
-from assignment.scoring import causes, score
-from assignment.scoring.entries import CheckEntry, ProblemEntry
+from assignment.verdict import causes, finding, reporting, score
+from assignment.verdict.entries import CheckEntry, ProblemEntry
+from assignment.verdict.finding import Explanation
 
 Reports = Mapping[str, KeptReport]  # of the submissions that count, by name
 
@@ -162,7 +161,7 @@ def misconceptions(reports: Reports) -> list[CommonCause]:
     first: dict[str, Explanation] = {}
     who: dict[str, dict[str, None]] = {}
     for name, report in reports.items():
-        for one in (one for check in score.entries_of(report) for one in causes.misconceptions(check)):
+        for one in (one for check in reporting.entries_of(report) for one in causes.misconceptions(check)):
             first.setdefault(one.name, one)
             who.setdefault(one.name, {})[name] = None
     return _commonest(
@@ -175,7 +174,7 @@ def others(reports: Reports) -> list[CommonCause]:
     """Return other kinds of failure, each once a submission, the commonest first."""
     who: dict[str, list[str]] = {}
     for name, report in reports.items():
-        groups = causes.grouped(score.entries_of(report))
+        groups = causes.grouped(reporting.entries_of(report))
         kinds = {kind(group[0]) for group in groups if not any(check["hint"] for check in group)}
         for one in sorted(kinds - {""}):
             who.setdefault(one, []).append(name)

@@ -23,8 +23,8 @@ from assignment.classroom import COMMAND, cpu, scratch
 from assignment.classroom.kept import KeptReport
 from assignment.commands import run as grading
 from assignment.commands.files import replace
-from assignment.scoring import score
 from assignment.submission import Submission, UnusableSubmission, pack, read
+from assignment.verdict import reporting
 
 FOLDER = "cs336-reproduce-"  # of temporary files: the beginning of the name
 ROOT = Path(__file__).resolve().parents[2]
@@ -178,7 +178,7 @@ def _command(report: KeptReport, submission: Submission, root: Path, folder: Pat
 
 
 def _checks(report: KeptReport) -> list[str]:
-    return [entry["name"] for entry in score.entries_of(report) if "::" in entry["name"]]
+    return [entry["name"] for entry in reporting.entries_of(report) if "::" in entry["name"]]
 
 
 def differing_versions(report: KeptReport) -> list[str]:
@@ -225,9 +225,9 @@ def _git(*command: str) -> None:
 
 def differences(then: KeptReport, now: KeptReport) -> list[str]:
     """Return what two reports say differently of the checks of the first, a sentence each."""
-    entries = {entry["name"]: entry for entry in score.entries_of(now)}
+    entries = {entry["name"]: entry for entry in reporting.entries_of(now)}
     found = []
-    for before in score.entries_of(then):
+    for before in reporting.entries_of(then):
         if "::" not in before["name"]:
             continue
         after = entries.get(before["name"])

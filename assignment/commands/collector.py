@@ -9,8 +9,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from assignment import plugin
 from assignment.commands import report
-from assignment.scoring import case, checks, score
-from assignment.scoring.entries import CheckEntry
+from assignment.verdict import case, checks, reporting, score
+from assignment.verdict.entries import CheckEntry
 
 NARROW = 100  # columns: on a narrower terminal the checks that pass are counted
 
@@ -79,7 +79,7 @@ class Judge(GraderProblems):
         self._progress.advance(self._task)
         self._progress.refresh()
         if len(self._cases[name]) == self._expected[name]:
-            self.hear(score.check_entry(self._result(name), self._command))
+            self.hear(reporting.check_entry(score.by_itself(self._gathered(name)), self._command))
 
     def hear_import_error(self, said: str) -> None:
         """Tell of an import error, which some case met, once and before any verdict."""
@@ -122,9 +122,9 @@ class Judge(GraderProblems):
             self._print_counted(problem)
         self._progress.stop()
 
-    def _result(self, name: str) -> score.CheckResult:
+    def _gathered(self, name: str) -> case.CheckCases:
         cases = tuple(sorted(self._cases[name], key=lambda case: case.name))
-        return score.CheckResult(self._checks[name], cases, self._expected[name])
+        return case.CheckCases(self._checks[name], cases, self._expected[name])
 
-    def results(self) -> list[score.CheckResult]:
-        return [self._result(name) for name in self._checks]
+    def gathered(self) -> list[case.CheckCases]:
+        return [self._gathered(name) for name in self._checks]

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from assignment import text
-from assignment.finding import LineEntry
+from assignment.verdict.finding import LineEntry
 
 AROUND = 4  # lines before and after the one that is named
 MAX_EXCERPTS = 5

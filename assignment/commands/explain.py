@@ -10,10 +10,10 @@ from assignment.commands import handout, report, run
 from assignment.commands.collector import Judge
 from assignment.commands.next_check import counted
 from assignment.commands.settings import Settings
-from assignment.scoring import causes, checks, score, where
-from assignment.scoring.case import Case
-from assignment.scoring.entries import CheckEntry
 from assignment.submission import UnusableSubmission
+from assignment.verdict import causes, checks, reporting, score, where
+from assignment.verdict.case import Case
+from assignment.verdict.entries import CheckEntry
 
 MAX_NAMED = 8
 
@@ -61,8 +61,8 @@ def explain(settings: Settings, asked: run.GraderRun) -> int:
         return run.INTERRUPTED
     if judge.problems:
         return failure.tell(judge.problems)
-    results = score.without_cheated(judge.results())
-    entries = [score.check_entry(result, *commands) for result in results]
+    results = score.results(judge.gathered())
+    entries = [reporting.check_entry(result, *commands) for result in results]
     show_check(console, check, next(iter(causes.sections(entries[0])), "") if entries else "")
     if not results:
         console.print(Text("\nIt needs a GPU, and there is none: not graded here."))
@@ -96,7 +96,7 @@ def show_result(console: Console, result: score.CheckResult, entry: CheckEntry) 
     for case in (case for case in result.cases if case.printed):
         console.print(Text(text.line(f"  printed in [{case.name}], which is right:")))
         report.print_block(console, "\n".join(case.printed))
-    report.print_notes(console, [{**entry, "status": score.OK, "notes": unsaid(entry)}])
+    report.print_notes(console, [{**entry, "status": score.OK, "notes": unsaid(result, entry)}])
     report.print_hint(console, entry)
     if result.worst and result.worst.steps:
         console.print(Text(text.line(f"  what host code did in the last call of [{result.worst.name}]:")))
@@ -105,9 +105,10 @@ def show_result(console: Console, result: score.CheckResult, entry: CheckEntry) 
     report.print_commands(console, entry)
 
 
-def unsaid(entry: CheckEntry) -> list[str]:
-    """Return the remarks of a check that its message does not have."""
-    return [note for note in entry["notes"] if note.partition("\n")[0] not in entry["message"]]
+def unsaid(result: score.CheckResult, entry: CheckEntry) -> list[str]:
+    """Return the remarks of a check that its message does not have, which is that of the worst case."""
+    said = reporting.notes_of([result.worst]) if result.worst and result.worst.message else []
+    return [note for note in entry["notes"] if note not in said]
 
 
 def show_cases(console: Console, result: score.CheckResult) -> None:

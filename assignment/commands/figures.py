@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from assignment.scoring.entries import CheckEntry, KernelEntry, MovedEntry, SpeedEntry
+from assignment.verdict.entries import CheckEntry, KernelEntry, MovedEntry, SpeedEntry
 
 WIDTH, HEIGHT = 480, 240  # units of the roofline
 DECADES = 3  # of performance, below the GPU's most

@@ -10,8 +10,8 @@ from assignment import text
 from assignment.commands import markdown, progress
 from assignment.commands.report import short
 from assignment.commands.settings import Settings
-from assignment.scoring import score
-from assignment.scoring.entries import Report
+from assignment.verdict import reporting, score
+from assignment.verdict.entries import Report
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
@@ -63,7 +63,7 @@ def as_json(report: Report) -> bytes:
 def junit(report: Report) -> bytes:
     """Return the report as the JUnit XML that continuous-integration servers read: one test case a check."""
     suites = ElementTree.Element("testsuites", name="cs336_kernels")
-    for problem in score.problems_of(report):
+    for problem in reporting.problems_of(report):
         checks = problem["checks"]
         lost = [check for check in checks if check["status"] not in (*score.KEEPS_POINTS, score.NOT_GRADED)]
         skipped = sum(check["status"] == score.NOT_GRADED for check in checks)

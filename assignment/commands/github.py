@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from assignment.commands import markdown, report
-from assignment.scoring import score
-from assignment.scoring.entries import Report
+from assignment.verdict import reporting, score
+from assignment.verdict.entries import Report
 
 HUNDREDTHS = 100  # of a point: Classroom 50 takes whole numbers
 MAX_SAID = 4_000  # characters of what grade.py has printed
@@ -41,7 +41,7 @@ def tests(data: Report) -> list[dict[str, Any]]:
 def for_reporter(data: Report) -> dict[str, Any]:
     """Return what GitHub Classroom's reporter reads: a test for each problem, with points."""
     found = tests(data)
-    broken = data["grader_failures"] or any(e["status"] == score.GRADER_ERROR for e in score.entries_of(data))
+    broken = data["grader_failures"] or any(e["status"] == score.GRADER_ERROR for e in reporting.entries_of(data))
     passed = all(test["passed"] for test in found)
     return {
         "version": 1,

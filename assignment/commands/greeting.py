@@ -1,7 +1,7 @@
 """What a student reads after the first run of all, when nothing is written yet."""
 
-from assignment.scoring import checks, score, where
-from assignment.scoring.entries import Report
+from assignment.verdict import checks, score, where
+from assignment.verdict.entries import Report
 
 
 def lines(report: Report) -> list[str]:

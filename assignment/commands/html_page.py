@@ -11,8 +11,8 @@ from assignment.commands import figures, handout
 from assignment.commands import report as screen
 from assignment.commands.excerpts import Excerpt, excerpts
 from assignment.pages import Pages
-from assignment.scoring import causes, score
-from assignment.scoring.entries import CheckEntry, MapEntry, Report
+from assignment.verdict import causes, reporting, score
+from assignment.verdict.entries import CheckEntry, MapEntry, Report
 
 REFRESH_S = 2  # of a page that --watch keeps
 CELL = 14  # units of a picture
@@ -33,7 +33,7 @@ def of_report(report: Report, sources: Mapping[str, str], scores: Sequence[float
         scores: of the full grades so far, this one's last.
         is_watched: whether the file is written again on every save; the page then reloads itself.
     """
-    entries = score.entries_of(report)
+    entries = reporting.entries_of(report)
     checked = [check for check in entries if check["cases"]]
     seen: set[Excerpt] = set()
     return _pages.page(
@@ -41,11 +41,11 @@ def of_report(report: Report, sources: Mapping[str, str], scores: Sequence[float
         title=screen.total(report),
         refresh=REFRESH_S if is_watched else 0,
         report=report,
-        problems=[(problem, screen.remark(problem, report)) for problem in score.problems_of(report)],
+        problems=[(problem, screen.remark(problem, report)) for problem in reporting.problems_of(report)],
         passed=sum(check["status"] in score.KEEPS_POINTS for check in checked),
         graded=len(checked),
         lost=[_lost(group, sources, seen) for group in causes.grouped(entries)],
-        notes=score.warnings_in(entries),
+        notes=reporting.warnings_in(entries),
         moved=figures.moved(entries),
         compiled=figures.compiled(entries),
         roofline=figures.roofline(entries),

@@ -13,8 +13,8 @@ from assignment.commands.settings import Settings
 from assignment.judge.pool import pick_device
 from assignment.sandbox import rungs
 from assignment.sandbox.stage import Stage
-from assignment.scoring import checks, practice
 from assignment.submission import Submission, UnusableSubmission, pack, read
+from assignment.verdict import checks, practice
 
 PACKED = "submission.zip"
 THE_GRADE, PRACTICE = "The 100 points", "Practice, in no sum: graded by name, or with --practice what has been begun"

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 
 from assignment import text
 from assignment.commands import report as screen
-from assignment.scoring import causes, score
-from assignment.scoring.entries import CheckEntry, Report
+from assignment.verdict import causes, reporting
+from assignment.verdict.entries import CheckEntry, Report
 
 MARKUP = re.compile(r"([\\`*_{}\[\]<>#!|~&$@])")
 MAX_BYTES = 900_000  # of failures: GitHub takes 1 MiB for the summary of a step
@@ -17,9 +17,9 @@ MAX_BYTES = 900_000  # of failures: GitHub takes 1 MiB for the summary of a step
 
 def page(report: Report) -> str:
     """Return the whole report: the total, points by problem, every cause of failure once, all checks."""
-    groups = causes.grouped(score.entries_of(report))
+    groups = causes.grouped(reporting.entries_of(report))
     lines = [f"# {plain(screen.total(report))}", "", *summary(report), *_remarks(report), *_failures(groups)]
-    for problem in score.problems_of(report):
+    for problem in reporting.problems_of(report):
         lines += ["", f"## {code(problem['name'])}: {screen.fraction(problem)}", "", *_checks(problem["checks"])]
     if step := screen.next_step(report):
         lines += ["", "## Next", "", *block(step)]
@@ -60,7 +60,7 @@ def _failures(groups: list[list[CheckEntry]]) -> list[str]:
 
 def _remarks(report: Report) -> list[str]:
     """Return what is told beside the points: an import that failed, warnings, notes to staff."""
-    notes = score.warnings_in(score.entries_of(report))
+    notes = reporting.warnings_in(reporting.entries_of(report))
     told = [("Warning", note) for note in notes[: screen.MAX_NOTES]]
     told += [("Note to staff", note) for note in report["notes_to_staff"]]
     if said := report["import_error"]:

@@ -7,8 +7,8 @@ from rich.console import Console
 
 from assignment.commands import explain, next_check, run, watch
 from assignment.commands.settings import Settings
-from assignment.scoring import checks
 from assignment.submission import Submission, UnusableSubmission
+from assignment.verdict import checks
 
 REPORTS = ("json", "junit", "markdown", "html", "fail_under")
 

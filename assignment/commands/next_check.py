@@ -10,9 +10,9 @@ from assignment import failure, text
 from assignment.commands import report, run
 from assignment.commands.collector import Judge
 from assignment.commands.settings import Settings
-from assignment.scoring import score, where
-from assignment.scoring.checks import Check
-from assignment.scoring.entries import CheckEntry
+from assignment.verdict import reporting, score, where
+from assignment.verdict.checks import Check
+from assignment.verdict.entries import CheckEntry
 
 NOWHERE = -1
 
@@ -90,8 +90,10 @@ class Following:
             report.print_notes(console, judge.entries.values())
             console.print(Text(all_finished(settings, order), "bold green"))
             return run.GRADED
-        (result,) = (result for result in judge.results() if result.check == check)
-        show(console, judge, order, check, score.check_entry(result, command, settings.debugger(pool.seed)))
+        complete = [of for of in judge.gathered() if of.check.name in judge.entries]
+        results = score.results(sorted(complete, key=lambda of: order.index(of.check)))
+        (result,) = (result for result in results if result.check == check)
+        show(console, judge, order, check, reporting.check_entry(result, command, settings.debugger(pool.seed)))
         report.print_notes(console, judge.entries.values())
         console.print(Text(f"  open:  {where.place(check)}"))
         console.print(Text(text.line(f"  all of it: {command.removesuffix('--only')}--explain {check.name}"), "dim"))

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from assignment.compiling import cache
-from assignment.scoring import score
-from assignment.scoring.entries import Report
+from assignment.verdict import score
+from assignment.verdict.entries import Report
 
 KIND = "progress"
 MAX_NAMED = 5

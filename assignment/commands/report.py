@@ -1,4 +1,4 @@
-"""The report on the screen, from the plain data that score.report() returns; files.py writes the other forms."""
+"""The report on the screen, from the plain data that reporting.report() returns; files.py writes the other forms."""
 
 import os
 import sys
@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from assignment import finding, text
+from assignment import text
 from assignment.commands import handout
-from assignment.scoring import causes, checks, score
-from assignment.scoring.entries import CheckEntry, ProblemEntry, Report
+from assignment.verdict import causes, checks, finding, reporting, score
+from assignment.verdict.entries import CheckEntry, ProblemEntry, Report
 from tests import operators
 
 STYLES = {
@@ -106,7 +106,7 @@ def print_failures(console: Console, checks: Iterable[CheckEntry], import_error:
         console.print()
         console.print(Text(f"{first['name']}: {first['status']}", STYLES[first["status"]]))
         if is_brief:
-            print_block(console, brief(first["message"]))
+            print_block(console, brief(first))
             print_hint(console, first, WIDTH)
         else:
             console.print(Text("\n".join(claim_lines(first["claim"], 2))))
@@ -126,13 +126,13 @@ def untold(group: list[CheckEntry], import_error: str) -> list[CheckEntry]:
     said = first["findings"][0]["says"] if causes.kind(first) == finding.NOT_IMPORTED else ""
     if not said or not import_error or import_error.splitlines()[0] not in said:
         return group
-    return [{**first, "message": f"{said.partition(':')[0]}: see above"}, *others]
+    return [{**first, "message": f"{said.partition(':')[0]}: see above", "findings": []}, *others]
 
 
-def brief(message: str) -> str:
-    """Return what a message says first, without the call that its first line tells."""
-    call, _, said = message.partition("\n")
-    return text.clean("\n".join((said or call).splitlines()[:BRIEF_LINES]), BRIEF_LINES, WIDTH)
+def brief(check: CheckEntry) -> str:
+    """Return what is wrong with a check, in its first lines; its message tells the call, too."""
+    said = next((found["says"] for found in check["findings"]), check["message"])
+    return text.clean("\n".join(said.splitlines()[:BRIEF_LINES]), BRIEF_LINES, WIDTH)
 
 
 def print_others(console: Console, others: list[CheckEntry]) -> None:
@@ -177,7 +177,7 @@ def print_commands(console: Console, check: CheckEntry) -> None:
 
 def print_notes(console: Console, checks: Iterable[CheckEntry]) -> None:
     """Print what the simulator remarked about code that keeps its points, each remark once."""
-    for note in score.warnings_in(checks)[:MAX_NOTES]:
+    for note in reporting.warnings_in(checks)[:MAX_NOTES]:
         console.print()
         print_block(console, short(note), "warning: ", "yellow")
 
@@ -218,7 +218,7 @@ def print_summary(console: Console, report: Report, remarks: Iterable[str], step
 
 def told_of_problems(report: Report) -> Iterator[tuple[ProblemEntry, str]]:
     """Yield each problem, with what is told of it beside its points."""
-    for problem in score.problems_of(report):
+    for problem in reporting.problems_of(report):
         kind = "practice, not in the score" if problem in report["practice"] else ""
         yield problem, "; ".join(part for part in (kind, remark(problem, report)) if part)
 
@@ -235,10 +235,10 @@ def remark(problem: ProblemEntry, report: Report) -> str:
 
 def next_step(report: Report) -> str:
     """Return what to open for the first check that is to do; where all are finished, what comes after them."""
-    todo = (check for check in score.entries_of(report) if check["status"] == score.TO_DO)
+    todo = (check for check in reporting.entries_of(report) if check["status"] == score.TO_DO)
     if step := next((short(check["message"]).rpartition("\n")[2] for check in todo), ""):
         return step
-    problems = score.problems_of(report)
+    problems = reporting.problems_of(report)
     if not problems or any(problem["score"] < problem["max_score"] for problem in problems):
         return ""
     names = [problem["name"] for problem in problems]

@@ -25,9 +25,9 @@ from assignment.digest import grader_digest
 from assignment.judge.pool import Pool
 from assignment.plugin.fixtures import started
 from assignment.sandbox import rungs
-from assignment.scoring import checks, practice, score
-from assignment.scoring.entries import Report
 from assignment.submission import Submission
+from assignment.verdict import case, checks, practice, reporting, score
+from assignment.verdict.entries import Report
 
 ROOT = Path(__file__).resolve().parents[2]
 GRADED, BELOW, UNUSABLE, BROKEN, INTERRUPTED = 0, 1, 2, failure.BROKEN, 130
@@ -93,7 +93,7 @@ def grade(settings: Settings, run: GraderRun) -> int:
     judge = Judge(selected, console, settings.command(pool.seed))
     if not judged(judge, selected, pool):
         return INTERRUPTED
-    data, results = reported(settings, only, judge, pool, start)
+    data = reported(settings, only, judge, pool, start)
     # before the screen: that may be a pipe which nobody reads any more
     unwritten = files.write(settings, data, pool.submission.sources)
     with failure.kept(judge.problems):
@@ -102,27 +102,22 @@ def grade(settings: Settings, run: GraderRun) -> int:
         print(f"grade.py: {reason}", file=sys.stderr)
     if judge.problems:
         return failure.tell(judge.problems)
-    if unwritten or any(result.status == score.GRADER_ERROR for result in results):
+    if unwritten or any(entry["status"] == score.GRADER_ERROR for entry in reporting.entries_of(data)):
         return BROKEN
     return BELOW if settings.fail_under is not None and data["score"] < settings.fail_under else GRADED
 
 
-def reported(
-    settings: Settings, only: Sequence[str], judge: Judge, pool: Pool, start: float
-) -> tuple[Report, list[score.CheckResult]]:
-    """Return the report on what a judge has gathered, as plain data, and its results."""
+def reported(settings: Settings, only: Sequence[str], judge: Judge, pool: Pool, start: float) -> Report:
+    """Return the report on what a judge has gathered, as plain data."""
     session = session_of(settings, only, pool.submission, pool.seed, device_name(pool.device), pool.rung)
-    results = judge.results()
-    with failure.kept(judge.problems):
-        results = score.with_agreed_hints(score.without_cheated(results))
     seconds = time.monotonic() - start
     session = replace(session, jobs=pool.jobs, seconds=seconds, import_error=judge.import_error)
-    return score.report(session, results, judge.problems), results
+    return reporting.report(session, judge.gathered(), judge.problems)
 
 
 def show(settings: Settings, data: Report, pool: Pool, console: Console) -> None:
     """Print the report."""
-    entries = score.entries_of(data)
+    entries = reporting.entries_of(data)
     report.print_failures(console, entries, data["import_error"])
     report.print_notes(console, entries)
     report.print_printed(console, entries)
@@ -134,8 +129,8 @@ def show(settings: Settings, data: Report, pool: Pool, console: Console) -> None
 
 def session_of(
     settings: Settings, only: Sequence[str], submission: Submission, seed: int, device: str, rung: str
-) -> score.Circumstances:
-    return score.Circumstances(
+) -> reporting.Circumstances:
+    return reporting.Circumstances(
         command=settings.command(seed),
         seed=seed,
         device=device,
@@ -158,8 +153,8 @@ def without_verdicts(settings: Settings, selected: list[checks.Check], submissio
     problems = [problem]
     with failure.kept(problems):
         session = session_of(settings, settings.only, submission, settings.seed or 0, settings.device, "")
-        results = [score.CheckResult(check, (), 0) for check in checks.without_a_gpu(selected)]
-        files.write(settings, score.report(session, results, problems))
+        unrun = [case.CheckCases(check, (), 0) for check in checks.without_a_gpu(selected)]
+        files.write(settings, reporting.report(session, unrun, problems))
     return failure.tell(problems)
 
 

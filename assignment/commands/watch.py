@@ -27,14 +27,14 @@ from assignment.confined.confinement import die_with_parent
 from assignment.judge import seeds
 from assignment.sandbox import rungs
 from assignment.sandbox.worker_client import has_ended
-from assignment.scoring import where
-from assignment.scoring.checks import Check
 from assignment.submission import PACKAGE, Submission, UnusableSubmission, read
+from assignment.verdict import where
+from assignment.verdict.checks import Check
 
 POLL_EVERY_S = 0.1
 SETTLED_S = 0.05  # unchanged for so long: an editor has written all of it
 TO_END_S = 5.0
-LIBRARIES = ("triton", "assignment.judge.door", "assignment.diagnosis", "tests.families")  # what takes seconds to load
+LIBRARIES = ("triton", "assignment.judge.door", "assignment.verdict.search", "tests.families")  # slow to load
 
 
 @dataclass(frozen=True)

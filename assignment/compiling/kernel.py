@@ -66,6 +66,7 @@ class Compiled(AnyReply):
 
     kernels: tuple[Kernel, ...]
     stopped: dict[str, str]  # by target, why the call ended before its last launch
+    refused: dict[str, str]  # by target, why Triton has refused a launch
     differing: tuple[str, ...] = ()  # where kernels were played with other constants than they are compiled with
 
 

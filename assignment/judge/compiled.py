@@ -12,9 +12,11 @@ from assignment.compiling.targets import ASKS
 from assignment.judge import replies
 from assignment.judge.replies import Compiled, Reply
 from assignment.protocol.replies import written
-from assignment.scoring.entries import KernelFigures
+from assignment.verdict.entries import KernelFigures
 
-REFUSED = "LaunchRefused: "
+NOT_RUN = "kernels are compiled there and not run: what they would store is NaN"
+STOPS = "the call stopped before its last launch, compiled for {}: {}\n  " + NOT_RUN
+REFUSES = "Triton refuses a launch for {}: {}"
 OTHER = "the kernel that was graded is not the kernel that is compiled"
 
 
@@ -32,7 +34,7 @@ def remembered(key: str, answer: Callable[[], Reply | None]) -> Reply | None:
 def _is_success(reply: Compiled) -> bool:
     """Return whether everything compiled: a failure may come of a lack of memory here, and is soon found again."""
     is_refused = any(kernel.error and not kernel.is_skipped for kernel in reply.kernels)
-    return not reply.stopped and not reply.differing and not is_refused
+    return not reply.stopped and not reply.refused and not reply.differing and not is_refused
 
 
 def not_judged(reply: Compiled) -> list[str]:
@@ -69,15 +71,9 @@ def unknown(reply: Compiled, sources: dict[str, str]) -> list[str]:
 def problems(reply: Compiled) -> list[str]:
     """Return what keeps the kernels of a call from running on the targets; a text each."""
     found = [f"{OTHER}: {text}" for text in reply.differing] + advice.problems(reply.kernels)
-    for why in dict.fromkeys(reply.stopped.values()):
-        where = advice.listed([name for name, text in reply.stopped.items() if text == why])
-        if why.startswith(REFUSED):
-            found.append(f"Triton refuses a launch for {where}: {why.removeprefix(REFUSED)}")
-        else:
-            found.append(
-                f"the call stopped before its last launch, compiled for {where}: {why}\n"
-                "  kernels are compiled there and not run: what they would store is NaN"
-            )
+    for says, stops in ((REFUSES, reply.refused), (STOPS, reply.stopped)):
+        for why in dict.fromkeys(stops.values()):
+            found.append(says.format(advice.listed([name for name, text in stops.items() if text == why]), why))
     if not reply.kernels and not found:
         found.append("the call launches no kernel, so there is none to compile")
     return found

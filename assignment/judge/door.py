@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from torch import Tensor
 
-from assignment import finding, text
+from assignment import text
 from assignment.compiling.targets import TARGETS
 from assignment.confined.confinement import ADDRESS_SPACE
 from assignment.judge import compiled, configurations, rounds, transcript, words
@@ -21,8 +21,8 @@ from assignment.protocol.messages import Option, Options
 from assignment.protocol.program import Launch, Program
 from assignment.protocol.requests import Again, Call, Called, Direct, Gradients, Kept, Largest
 from assignment.sandbox.worker_client import WorkerDied
-from assignment.scoring import score
-from assignment.scoring.entries import KernelFigures, Moved
+from assignment.verdict import finding, score
+from assignment.verdict.entries import KernelFigures, Moved
 from tests import operators
 from tests.compare import Mismatch
 from tests.door import Costs, Results

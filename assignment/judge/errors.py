@@ -1,9 +1,8 @@
 """What a test hears of a call that has no result."""
 
-from assignment import finding
 from assignment.judge.replies import UNREADABLE, Broken, Failed, Fault, Raised, Reply, SaysBroken
 from assignment.pytest_private import TestFailed
-from assignment.scoring import score
+from assignment.verdict import finding, score
 
 TOO_SMALL = (
     "tl.dot wants tiles of at least 16, padded with zeros: handout/faq.md#why-does-d--40-fail-when-32-and-64-work"

@@ -203,7 +203,7 @@ class RecorderAndPlayer:
         with self._all_ending():
             came, results = self._player.ask(request, [*tensors, data])
         reply = replies.read(came, len(results))
-        self.has_asserted = isinstance(reply, Raised) and reply.in_kernel and reply.text.startswith("tl.static_assert")
+        self.has_asserted = isinstance(reply, Raised) and reply.in_static_assert
         if len(self._workers) > 2:
             reply, results = self._on_gpu(request, [*tensors, data], reply, results)
         if said.ended and isinstance(reply, Ok | Failed):

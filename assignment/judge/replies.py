@@ -9,12 +9,13 @@ import re
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, TypeAlias, get_args, get_origin
 
-from assignment import finding, text
+from assignment import text
 from assignment.compiling import kernel
 from assignment.compiling.kernel import Compiled, Kernel
 from assignment.compiling.targets import TARGETS
 from assignment.protocol.messages import Header
 from assignment.protocol.replies import MAX_NOTES, AnyReply, Broken, Failed, Fault, Ok, Raised, status
+from assignment.verdict import finding
 
 UNREADABLE = "the result cannot be read: it is not what the grader's own program would send"
 MOST = {  # of other lists
@@ -90,7 +91,7 @@ def _read(reply: Header, n_results: int) -> Reply:
             return replace(failed, kind=kind if kind in (finding.NOT_IMPORTED, finding.NOT_PLAYED) else finding.OTHER)
         case Fault(kind=kind) as taken if kind in finding.FAULTS:
             return taken
-        case Compiled(stopped=stopped) as taken if stopped.keys() <= TARGETS.keys():
+        case Compiled() as taken if {*taken.stopped, *taken.refused} <= TARGETS.keys():
             return taken
         case Broken() as taken:
             return taken

@@ -7,7 +7,7 @@ import zlib
 from collections import Counter
 
 from assignment.sandbox.stage import GIVE_UP, GO_ON, WAIT
-from assignment.scoring import checks, score
+from assignment.verdict import checks, score
 
 FATAL = (score.CRASHED, score.TIMEOUT)
 LESS_PATIENCE = 0.2

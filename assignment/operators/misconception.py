@@ -9,8 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from assignment.finding import Explanation
-
 TILES = (16, 32, 64, 128)  # that kernels use
 FLOAT32_MAX = torch.finfo(torch.float32).max
 FLOAT32_LEAST = 2.0**-149
@@ -50,10 +48,6 @@ class Misconception:
     model: Model
     is_by_batch: bool = True  # what it computes of an entry of the batch depends on no other entry
     is_rare: bool = False  # told only where no other explains as much
-
-    @property
-    def explanation(self) -> Explanation:
-        return Explanation(self.name, self.says, self.section, self.look, is_rare=self.is_rare)
 
 
 def table(

@@ -30,16 +30,18 @@ def answer(request: Load | Compile, tensors: list[torch.Tensor]) -> Answer:
     played = [programs.read(data) for data in tensors]
     kernels.add(request.kernels)
     noted: dict[str, list[launches.CompiledLaunch]] = {}
-    stopped = {}
+    stopped, refused = dict[str, str](), dict[str, str]()
     for name, number in request.programs.items():
         with launches.recorded(TARGETS[name]) as noted[name]:
             try:
                 _launch_all(played[number], kernels, request.sources)
-            except (CannotFollow, Refused, launches.LaunchRefused) as error:
+            except launches.LaunchRefused as error:
+                refused[name] = str(error)
+            except (CannotFollow, Refused) as error:
                 stopped[name] = f"{type(error).__name__}: {error}"
     together = [launch for of_target in noted.values() for launch in of_target]
     built = build.kernels(together, is_brief=True, processes=request.processes)[:MAX_KERNELS]
-    return Compiled(tuple(built), stopped, _differing(request, noted)), []
+    return Compiled(tuple(built), stopped, refused, _differing(request, noted)), []
 
 
 def _differing(request: Compile, noted: dict[str, list[launches.CompiledLaunch]]) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from assignment.protocol.messages import Value
 from assignment.protocol.replies import MAX_NOTE, Raised
 from assignment.protocol.requests import Again, Backward, Called, Costs, Forward, Gradients, Kept, Largest
 from assignment.pytorch_private import Argument, Keywords, OpOverload
-from assignment.simulator import calls, undefined
+from assignment.simulator import calls, language, undefined
 from assignment.simulator.costs import HostTraffic, tensors_in
 from assignment.simulator.faults import InputWritten, MemoryFault
 from assignment.simulator.kernel_values import LaunchArgument
@@ -52,7 +52,13 @@ def described(raised: InKernel) -> Raised:
         text += f"\n{raised.line}"
     types = tuple(cls.__name__ for cls in type(error).__mro__)
     by_submission = bool(own) and own[-1] is frames[-1]
-    return Raised(types, text[:MAX_NOTE], str(error)[:MAX_NOTE], by_submission, in_kernel=True)
+    return Raised(types, text[:MAX_NOTE], str(error)[:MAX_NOTE], by_submission, True, is_static_assert(error))
+
+
+def is_static_assert(error: BaseException) -> bool:
+    """Return whether a tl.static_assert raised it because it does not hold."""
+    codes = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return isinstance(error, AssertionError) and codes[-1:] == [language.static_assert.__code__]
 
 
 class Played:

@@ -5,7 +5,7 @@ The pytest process never imports a submission: `run` sends tensors to a worker a
     fixtures  what a test gets, and the pool of workers behind it
     parallel  the processes that run tests
     inline    a judge in pytest's own process, for a debugger
-    verdict   what becomes of a case
+    outcome   what becomes of a case
 """
 
 import atexit
@@ -34,7 +34,7 @@ from assignment.plugin.fixtures import (
 )
 from assignment.plugin.parallel import pytest_runtestloop
 from assignment.sandbox import rungs
-from assignment.scoring import case, score
+from assignment.verdict import case, score
 
 __all__ = ["Starter", "check_name", "forget_hints", "pytest_runtestloop", "rng", "run", "speed"]
 
@@ -106,9 +106,9 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo) -> Gener
     report = yield
     if not uses_submission(item) or (call.when != "call" and not report.failed):
         return report
-    from assignment.plugin import verdict  # loads PyTorch
+    from assignment.plugin import outcome  # loads PyTorch
 
-    told = verdict.case_of(item, call, report)
+    told = outcome.case_of(item, call, report)
     report.user_properties.append((case.PROPERTY, told.as_json()))
     if told.status == score.TO_DO:
         report.outcome, report.longrepr = "skipped", (str(item.path), item.location[1] or 0, told.message)

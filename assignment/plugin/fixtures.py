@@ -17,9 +17,9 @@ from assignment.submission import Submission, UnusableSubmission, read
 if TYPE_CHECKING:
     from torch import Generator
 
-    from assignment.diagnosis import Search
     from assignment.judge import door as judged
     from assignment.timing.speed import SpeedSession
+    from assignment.verdict.search import Search
     from tests import door
 
 POOL = pytest.StashKey[Pool]()

@@ -68,6 +68,7 @@ class Raised(AnyReply):
     text: str  # without
     by_submission: bool  # rather than by Triton, PyTorch or the simulator
     in_kernel: bool
+    in_static_assert: bool = False  # of a kernel, which does not hold
 
     @property
     def is_todo(self) -> bool:

@@ -90,7 +90,7 @@ def _patch_special_functions() -> None:
         "associative_scan": reductions.associative_scan,
         "map_elementwise": reductions.map_elementwise,
         "static_print": lambda *values, _semantic=None, **kwargs: print(*values, **kwargs),
-        "static_assert": _static_assert,
+        "static_assert": static_assert,
         **{name: _hint(name) for name in HINTS},
     }
     for name, function in replacements.items():
@@ -116,7 +116,7 @@ def _hint(name: str) -> Callable[..., tl.tensor]:
     return hint
 
 
-def _static_assert(*args: KernelValue, **kwargs: KernelValue) -> None:
+def static_assert(*args: KernelValue, **kwargs: KernelValue) -> None:
     if not 0 < len(args) <= 2 or kwargs:
         raise TypeError("`static_assert` requires one or two positional arguments only")
     passed, message = (getattr(arg, "value", arg) for arg in (*args, "")[:2])

@@ -7,10 +7,10 @@ from typing import Any
 from assignment.classroom import results, tables
 from assignment.classroom.handed_in import Handed, Person
 from assignment.classroom.kept import KeptReport
-from assignment.finding import Explanation, Finding, places_in
-from assignment.scoring import checks, score
-from assignment.scoring.case import Case
 from assignment.submission import Submission, UnusableSubmission
+from assignment.verdict import checks, reporting, score
+from assignment.verdict.case import Case
+from assignment.verdict.finding import Explanation, Finding, places_in
 
 FILE = "cs336_kernels/rmsnorm.py"
 SOURCE = "".join(f"line_{i} = {i}\n" for i in range(1, 30))
@@ -46,11 +46,11 @@ def report(
     run = checks.without_a_gpu(DECLARED) if device == "cpu-simulated" else DECLARED
     good = Case("", score.OK)
     made = [score.CheckResult(check, (others.get(check.name, good),), 1) for check in run]
-    session = score.Circumstances(
+    session = reporting.Circumstances(
         command=f"uv run grade.py /class/ada --seed {seed} --only", seed=seed, device=device,
         sandbox="landlock", submission_sha256=of.sha256, seconds=60.0,
     )  # fmt: skip
-    return {**score.report(session, made), **more}
+    return {**reporting.report(session, made, []), **more}
 
 
 def found(case: Case) -> Case:

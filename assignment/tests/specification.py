@@ -3,8 +3,8 @@
 import importlib
 from types import SimpleNamespace
 
-from assignment.diagnosis.candidates import MODELS
-from assignment.finding import Explanation
+from assignment.verdict.diagnosis.candidates import MODELS, told_by
+from assignment.verdict.finding import Explanation
 from tests import operators
 from tests.families import Subject
 
@@ -29,4 +29,4 @@ def at_least_matrices(subject, rng, shape, dtype):
 
 def explanations() -> list[Explanation]:
     """Return all misconceptions as they are told."""
-    return [one.explanation for of in MODELS.values() for one in of.misconceptions]
+    return [told_by(one) for of in MODELS.values() for one in of.misconceptions]

@@ -10,8 +10,8 @@ import pytest
 
 from assignment import release
 from assignment.commands import explain, handout
-from assignment.scoring import checks
 from assignment.tests.pages import DOCUMENTS, commands
+from assignment.verdict import checks
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "AGENTS.md"

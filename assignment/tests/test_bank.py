@@ -17,11 +17,11 @@ from assignment.bank.operators.edits import Bug, bug, table
 from assignment.bank.run import engines, grade, matrix, one_bug, results_page, rules, yardstick
 from assignment.bank.run.judging import GradingJob, Result, Verdict, judge_all, key
 from assignment.bank.run.verdicts import VerdictRow, costs, judge, misnamed, naming, only_killer
-from assignment.finding import Explanation, Finding, places_in
 from assignment.judge.pool import FUNCTIONS
-from assignment.scoring import checks
-from assignment.scoring.case import Case
 from assignment.submission import Submission
+from assignment.verdict import checks
+from assignment.verdict.case import Case
+from assignment.verdict.finding import Explanation, Finding, places_in
 
 ENTRIES = entries()
 ASSIGNMENT = Path(__file__).parents[1]

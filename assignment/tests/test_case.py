@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from assignment.finding import Explanation, Finding, SourceLine
-from assignment.scoring import case, score
+from assignment.verdict import case, score
+from assignment.verdict.finding import Explanation, Finding, SourceLine
 
 TIMING: Any = {"ratio": 0.5}
 MAP: Any = {"name": "o[0]", "cells": ["+"]}

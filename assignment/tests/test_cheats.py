@@ -21,7 +21,7 @@ from assignment.bank.corpus import entries
 from assignment.bank.run import cheats_page, grade, held, results_page, whole_runs
 from assignment.bank.run.judging import GradingJob, Result, Verdict
 from assignment.bank.run.verdicts import VerdictRow, judge
-from assignment.scoring import checks
+from assignment.verdict import checks
 
 ENTRIES = {entry.name: entry for entry in entries() if entry.cheat}
 BANK = {name: entry.cheat for name, entry in ENTRIES.items() if entry.cheat}

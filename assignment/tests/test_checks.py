@@ -12,9 +12,9 @@ from assignment import failure, release
 from assignment.classroom import __main__ as classroom
 from assignment.commands import cli
 from assignment.plugin import parallel
-from assignment.scoring import checks
-from assignment.scoring.checks import SPEED, TESTS, declared, is_practice, problems, select
 from assignment.tests.forked import python
+from assignment.verdict import checks
+from assignment.verdict.checks import SPEED, TESTS, declared, is_practice, problems, select
 
 COLLECT = """
 import json, pathlib, sys, pytest

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from assignment.commands import handout
-from assignment.diagnosis import matching
 from assignment.judge import door
-from assignment.scoring import checks, where
 from assignment.tests.specification import explanations
+from assignment.verdict import checks, where
+from assignment.verdict.diagnosis import matching
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = {".md", ".py", ".toml"}

@@ -6,11 +6,11 @@ import pytest
 
 from assignment.classroom import __main__ as classroom
 from assignment.classroom.handed_in import Person
-from assignment.scoring import score
-from assignment.scoring.case import Case
 from assignment.tests import chromium, class_made
 from assignment.tests.chromium import CONTRAST, complaints, opened
 from assignment.tests.class_made import MARKUP, SPEED, TIMING
+from assignment.verdict import score
+from assignment.verdict.case import Case
 
 PAGES = ("report.html", "leaderboard.html", "similar.html", "students/ada.html", "students/bo.html", "students/di.html")
 pytestmark = chromium.needed

@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from assignment import finding, pages
+from assignment import pages
 from assignment.classroom import __main__ as classroom
 from assignment.classroom import decisions, leaderboard, overview, results, tables
 from assignment.classroom.handed_in import Handed, Person
-from assignment.finding import Explanation, Finding
 from assignment.host.submitted import NotImported
-from assignment.scoring import score
-from assignment.scoring.case import Case
 from assignment.simulator import faults
 from assignment.tests import class_made
 from assignment.tests.class_made import FLASH, HINT, MARKUP, SPEED, TIMING, VALUES
+from assignment.verdict import finding, reporting, score
+from assignment.verdict.case import Case
+from assignment.verdict.finding import Explanation, Finding
 
 GPU = "cuda: NVIDIA H100 80GB HBM3"
 
@@ -32,7 +32,7 @@ def made(tmp_path_factory):
 def one_check(status: str, *hints: Explanation, kind: str = finding.OTHER, name: str = "t::test_x") -> Any:
     return {
         "name": name, "claim": "f is right", "function": "f", "status": status, "message": "",
-        "hint": score.OR.join(map(str, hints)), "findings": [Finding(kind).as_json("a", hints)],
+        "hint": reporting.OR.join(map(str, hints)), "findings": [Finding(kind).as_json("a", hints)],
         "score": 0.0, "max_score": 2.0,
     }  # fmt: skip
 

@@ -10,11 +10,11 @@ import pytest
 from assignment.classroom import COMMAND, decisions, evidence, review, tables
 from assignment.classroom import __main__ as classroom
 from assignment.commands.excerpts import excerpts
-from assignment.scoring import score
-from assignment.scoring.case import Case
 from assignment.submission import UnusableSubmission
 from assignment.tests import class_made
 from assignment.tests.class_made import DOUBT, FILE, VALUES
+from assignment.verdict import score
+from assignment.verdict.case import Case
 
 
 @pytest.fixture

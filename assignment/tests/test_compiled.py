@@ -20,10 +20,10 @@ from assignment.judge.pair import RecorderAndPlayer
 from assignment.judge.replies import Compiled
 from assignment.protocol.program import Launch, Program, View
 from assignment.sandbox.worker_client import WorkerDied
-from assignment.scoring import score
+from assignment.verdict import score
 
 KERNELS = [Kernel("_copy_kernel", "cs336_kernels/x.py:3", name, shared=512) for name in TARGETS]
-REPLY = {"status": "compiled", "kernels": [kernel.as_json() for kernel in KERNELS], "stopped": {}}
+REPLY = {"status": "compiled", "kernels": [kernel.as_json() for kernel in KERNELS], "stopped": {}, "refused": {}}
 SAID = {"status": "ok", "asked": False}
 SEEN = {"cs336_kernels/x.py:3:4:if": ["True"]}
 PLAYED = {"status": "ok", "groups": [1], "bare": True, "constants": [SEEN], "constants_of": [0]}
@@ -196,8 +196,8 @@ def test_a_call_that_stops_is_told():
 
 
 def test_a_launch_that_triton_refuses_is_told():
-    stopped = dict.fromkeys(TARGETS, "LaunchRefused: AssertionError: num_warps\n  at cs336_kernels/x.py:9")
-    run, _ = run_with({**REPLY, "kernels": [], "stopped": stopped})
+    refused = dict.fromkeys(TARGETS, "AssertionError: num_warps\n  at cs336_kernels/x.py:9")
+    run, _ = run_with({**REPLY, "kernels": [], "refused": refused})
     (text,) = run.compiled("f", torch.ones(3))
     assert (
         text == "Triton refuses a launch for A100, H100 and B200: AssertionError: num_warps\n  at cs336_kernels/x.py:9"
@@ -311,6 +311,6 @@ def test_the_folder_does_not_grow_for_ever(folder, monkeypatch):
 def test_a_kernel_that_asks_for_its_gpu_is_for_staff():
     """It may be an empty one where nobody runs it"""
     (doubt,) = compiled.unknown(
-        Compiled((), {}), {"cs336_kernels/a.py": "tl.target_info.is_cuda()", "cs336_kernels/b.py": ""}
+        Compiled((), {}, {}), {"cs336_kernels/a.py": "tl.target_info.is_cuda()", "cs336_kernels/b.py": ""}
     )
     assert doubt.startswith("cs336_kernels/a.py asks which GPU")

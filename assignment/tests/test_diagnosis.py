@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 import torch
 
-from assignment.diagnosis import Search, calls, candidates, causes, matching
-from assignment.diagnosis.search import MOST_IN_VAIN
 from assignment.operators.misconception import Call
 from assignment.tests.pairs import request
 from assignment.tests.specification import at_least_matrices, models, oracle, subjects
+from assignment.verdict.diagnosis import candidates, matching
+from assignment.verdict.diagnosis.candidates import calls
+from assignment.verdict.diagnosis.matching import causes
+from assignment.verdict.search import MOST_IN_VAIN, Search
 from tests import operators
 from tests.flash_attention.inputs import Attention, after_forward, forward_inputs
 from tests.inputs import normal
@@ -134,7 +136,7 @@ def test_a_misconception_is_recognised(function, misconception, monkeypatch):
         for outputs in misconception.model(call):
             got = [output.to(want.dtype) for output, want in zip(outputs, expected.values(), strict=True)]
             if any(output.isfinite().any() for output in got) and is_wrong(got, expected):
-                if misconception.explanation in causes([call], got, expected):
+                if candidates.told_by(misconception) in causes([call], got, expected):
                     return
                 break
     pytest.fail("none of its results is recognised, or none is wrong")
@@ -344,4 +346,4 @@ def test_where_something_known_explains_a_result_nothing_else_is_tried(monkeypat
 def test_there_are_models_enough_and_each_has_a_name_of_its_own():
     names = [one.name for _, one in EVERY]
     assert len(set(names)) == len(names) >= 35
-    assert len({str(one.explanation) for _, one in EVERY}) == len(names)
+    assert len({str(candidates.told_by(one)) for _, one in EVERY}) == len(names)

@@ -13,7 +13,7 @@ from assignment.judge.door import Run, SubmissionError
 from assignment.plugin import fixtures
 from assignment.protocol.program import Free, Launch, Program, drawn
 from assignment.sandbox.worker_client import WorkerDied
-from assignment.scoring import score
+from assignment.verdict import score
 from tests import compare
 from tests.door import Costs
 

@@ -8,14 +8,14 @@ import pytest
 from rich.console import Console
 
 from assignment.commands import explain, handout
-from assignment.finding import WRONG_VALUES, Explanation, Finding, SourceLine
-from assignment.scoring import checks, score
-from assignment.scoring.checks import Check
-from assignment.scoring.score import Case, CheckResult
 from assignment.submission import UnusableSubmission
 from assignment.tests.forked import python
 from assignment.tests.graded import append
 from assignment.tests.specification import explanations
+from assignment.verdict import checks, reporting, score
+from assignment.verdict.case import Case, CheckCases
+from assignment.verdict.checks import Check
+from assignment.verdict.finding import WRONG_VALUES, Explanation, Finding, SourceLine
 
 ROOT = Path(__file__).resolve().parents[2]
 DECLARED = checks.declared()
@@ -139,9 +139,11 @@ def test_the_handout_fits_a_terminal(chapter):
 
 def told(*cases):
     check = Check("test_rmsnorm.py::test_eps", "rmsnorm", "rmsnorm_forward adds eps", 3.0, function="rmsnorm_forward")
-    result = CheckResult(check, cases, len(cases))
+    (result,) = score.results([CheckCases(check, cases, len(cases))])
     console = Console(file=io.StringIO(), highlight=False, soft_wrap=True, color_system=None, width=100)
-    explain.show_result(console, result, score.check_entry(result, "uv run grade.py --seed 1 --only", "uv run pytest"))
+    explain.show_result(
+        console, result, reporting.check_entry(result, "uv run grade.py --seed 1 --only", "uv run pytest")
+    )
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 

@@ -12,9 +12,9 @@ import pytest
 
 from assignment import failure
 from assignment.commands import cli, files
-from assignment.scoring import score
 from assignment.tests.forked import python
 from assignment.tests.graded import QUICK, ROOT, Grade
+from assignment.verdict import reporting
 
 VALUES, RAGGED = "test_weighted_sum.py::test_forward_values", "test_weighted_sum.py::test_forward_ragged"
 FAIL = "def fail(*args, **kwargs):\n    raise IndexError('planted')\n"
@@ -40,9 +40,9 @@ FILES = ("--json", "report.json", "--junit", "report.xml")
 @pytest.mark.parametrize(
     "broken",
     [
-        pytest.param("import assignment.diagnosis\nassignment.diagnosis.Search.causes = fail", id="a misconception"),
+        pytest.param("from assignment.verdict import search\nsearch.Search.causes = fail", id="a misconception"),
         pytest.param(
-            "from assignment.plugin import verdict\n"
+            "from assignment.plugin import outcome\n"
             "verdict.causes = verdict.map_of = verdict.with_origin_of_nan = fail",
             id="hint, map and the origin of a NaN",
         ),
@@ -69,9 +69,9 @@ def test_diagnosis_never_costs_a_grade(submission, broken):
 )
 def test_a_failure_at_one_check_leaves_the_other(submission, jobs, name, other):
     broken = (
-        "from assignment import plugin\nfrom assignment.plugin import verdict\nright = verdict.case_of\n"
+        "from assignment import plugin\nfrom assignment.plugin import outcome\nright = outcome.case_of\n"
         f"def case_of(item, *of):\n    return fail() if plugin.check_name(item) == {name!r} else right(item, *of)\n"
-        "verdict.case_of = case_of\n"
+        "outcome.case_of = case_of\n"
     )
     got = grade(submission, broken, "--jobs", jobs, *FILES)
     assert (got.status, got.statuses()) == (3, {name: "grader error", other: "ok"}), got.err
@@ -100,8 +100,8 @@ def test_a_failure_at_one_check_leaves_the_other(submission, jobs, name, other):
             marks=pytest.mark.slow,
         ),
         pytest.param(
-            "from assignment.commands import report\nfrom assignment.scoring import score\n"
-            "score.with_agreed_hints = report.print_summary = fail",
+            "from assignment.commands import report\nfrom assignment.verdict import score\n"
+            "score.agreed_hints = report.print_summary = fail",
             {"ok"},
             id="neither hints nor a summary",
             marks=pytest.mark.slow,
@@ -120,7 +120,7 @@ def test_the_report_is_written_as_far_as_it_goes(submission, broken, statuses):
 @pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["--next"], ["--explain", VALUES]])
 def test_what_only_shows_says_that_the_grader_failed(submission, arguments):
-    got = grade(submission, "from assignment.plugin import verdict\nverdict.case_of = fail", *arguments)
+    got = grade(submission, "from assignment.plugin import outcome\noutcome.case_of = fail", *arguments)
     assert got.status == 3
     assert failure.SAID in got.err
 
@@ -168,6 +168,6 @@ def test_a_file_whose_making_fails_does_not_cost_the_other(tmp_path, monkeypatch
 
     paths = {"json": tmp_path / "report.json", "junit": tmp_path / "report.xml", "markdown": None, "html": None}
     options = type("Options", (), paths)()
-    session = score.Circumstances("", 1, "cpu-simulated", "rlimits", "")
-    assert len(files.write(options, score.report(session, []))) == 1
+    session = reporting.Circumstances("", 1, "cpu-simulated", "rlimits", "")
+    assert len(files.write(options, reporting.report(session, [], []))) == 1
     assert (tmp_path / "report.xml").exists()

@@ -15,11 +15,12 @@ from assignment.commands import greeting, handout, next_check, progress, run
 from assignment.commands.settings import Settings
 from assignment.compiling import cache
 from assignment.judge.pool import FUNCTIONS
-from assignment.scoring import checks, score, where
-from assignment.scoring.checks import Check
-from assignment.scoring.score import Case, CheckResult, Circumstances
 from assignment.submission import Submission
 from assignment.tests.forked import python
+from assignment.verdict import checks, reporting, where
+from assignment.verdict.checks import Check
+from assignment.verdict.reporting import Circumstances
+from assignment.verdict.score import Case, CheckResult
 
 ROOT = Path(__file__).resolve().parents[2]
 SESSION = Circumstances("uv run grade.py --seed 1 --only", 1, "cpu-simulated", "none", "00", seconds=15.3)
@@ -47,7 +48,7 @@ def report_of(*statuses):
     results = [
         CheckResult(check, (Case("case", status),), 1) for check, status in zip(declared, all_statuses, strict=True)
     ]
-    return score.report(SESSION, results)
+    return reporting.report(SESSION, results, [])
 
 
 # Where things are.

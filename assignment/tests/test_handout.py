@@ -18,7 +18,6 @@ from assignment.classroom import __main__ as classroom
 from assignment.commands import cli, handout
 from assignment.compiling import __main__ as compiling
 from assignment.handout import __main__ as pages
-from assignment.scoring import checks
 from assignment.simulator import __main__ as simulator
 from assignment.tests import upgrade
 from assignment.tests.forked import python
@@ -35,6 +34,7 @@ from assignment.tests.pages import (
     commands,
     script_of,
 )
+from assignment.verdict import checks
 from tests import operators
 
 PRACTICE = [ROOT / "handout" / f"{one.name}.md" for one in operators.operators() if one.is_practice]  # short ones

@@ -12,10 +12,10 @@ from assignment.judge.replies import Raised
 from assignment.protocol.requests import Call
 from assignment.sandbox import worker_client
 from assignment.sandbox.stage import Stage
-from assignment.scoring import checks
 from assignment.submission import Submission
 from assignment.tests.forked import python
 from assignment.tests.graded import QUICK, REFERENCE, ROOT, RUNG
+from assignment.verdict import checks
 from tests.operators import called
 
 NAME = "test_weighted_sum.py::test_forward_values"

@@ -6,11 +6,11 @@ import pytest
 from markdown_it import MarkdownIt
 
 from assignment.commands import markdown
-from assignment.finding import OTHER, Finding
-from assignment.scoring import score
-from assignment.scoring.checks import Check, declared, without_practice
-from assignment.scoring.score import Case, CheckResult
 from assignment.tests.test_report import SESSION, TEXTS, report_of
+from assignment.verdict import reporting
+from assignment.verdict.checks import Check, declared, without_practice
+from assignment.verdict.finding import OTHER, Finding
+from assignment.verdict.score import Case, CheckResult
 
 MARK = "PWNED"
 SUMMARY_OF_A_STEP = 1 << 20  # bytes that GitHub takes
@@ -40,7 +40,7 @@ def tokens(page):
 def test_a_text_is_nothing_but_code(said):
     """No markup, link, image, mention or heading of a submission's, in a message, a hint, a note or an import error"""
     data = report_of(said) | {"import_error": said, "notes_to_staff": [said], "device": f"cuda: {said}"}
-    for entry in score.entries_of(data):
+    for entry in reporting.entries_of(data):
         entry |= {"hint": said, "rerun": f"uv run grade.py '{said}'", "notes": [said], "measured": [said]}
     page = markdown.page(data)
     assert all(char.isprintable() or char == "\n" for char in page)
@@ -75,8 +75,8 @@ def test_it_fits_a_summary(char):
     results = [
         CheckResult(Check(c.name, c.problem, c.claim, c.points), tuple(cases), 2) for c in without_practice(declared())
     ]
-    data = score.report(SESSION, results)
-    for number, entry in enumerate(score.entries_of(data)):  # each a cause of its own
+    data = reporting.report(SESSION, results, [])
+    for number, entry in enumerate(reporting.entries_of(data)):  # each a cause of its own
         entry["message"] = "\n".join(f"{number} {char * 170}" for _ in range(40))
         entry["hint"] = f"{number} {char * 900}"
         entry["findings"] = [Finding(OTHER, str(number)).as_json("0")]

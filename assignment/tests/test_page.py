@@ -9,12 +9,12 @@ import pytest
 
 from assignment.commands import html_page, modes, progress
 from assignment.commands.cli import parse_arguments
-from assignment.finding import Explanation, Finding, places_in
-from assignment.scoring import checks, score
-from assignment.scoring.case import Case
 from assignment.submission import UnusableSubmission
 from assignment.tests import chromium, class_made
 from assignment.tests.class_made import FLASH, MARKUP, SPEED, TIMING, VALUES
+from assignment.verdict import checks, reporting, score
+from assignment.verdict.case import Case
+from assignment.verdict.finding import Explanation, Finding, places_in
 
 MAP: Any = {
     "name": "o[1, 0]", "shape": [77, 64], "tile": [16, 32], "cells": ["..", "..", "#.", "N.", "++"],
@@ -116,7 +116,7 @@ def text_of(page):
 def test_bytes_stand_beside_the_least():
     """Of a check's cases, the one that moves most"""
     cases = [Case(name, score.OK, moved=({**MOVED, "bytes": moved},)) for name, moved in (("a", 100), ("b", 300))]
-    (entry,) = [score.check_entry(score.CheckResult(class_made.DECLARED[0], tuple(cases), 2), "")]
+    (entry,) = [reporting.check_entry(score.CheckResult(class_made.DECLARED[0], tuple(cases), 2), "")]
     assert entry["moved"] == [{**MOVED, "case": "b"}]
     assert "rmsnorm_forward x read 300 100 3 b" in text_of(told({VALUES: cases[1]}))
     assert 'id="cost"' not in told()

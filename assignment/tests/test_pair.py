@@ -184,6 +184,23 @@ def test_an_exception_in_a_kernel_is_told_with_both_lines(at):
     assert "cs336_kernels/weighted_sum.py:" in reply.message
 
 
+@pytest.mark.parametrize(
+    ("line", "is_asserted"),
+    [
+        ("tl.static_assert(False, 'never')", True),
+        ("assert tl.program_id(0) > 0, 'tl.static_assert: never'", False),
+        ("tl.static_assert(x_ptr, 'never')", False),
+        ("tl.static_assert(True, 'never')", False),
+    ],
+)
+def test_only_a_static_assert_that_fails_drops_a_configuration(at, line, is_asserted):
+    """As Triton's tuner does; not what says that it is one"""
+    kernel = f"@triton.jit\ndef _bad(x_ptr):\n    {line}\n"
+    at.take(defined("_bad[(1,)](x, debug=True)", "return copied(x)", before=kernel))
+    at.ask(F, X)
+    assert at.pair.has_asserted == is_asserted
+
+
 @pytest.mark.parametrize("returned", ["None", "(x, 3)", "x.to_sparse()"])
 def test_what_is_no_tensor_is_said(at, returned):
     at.take(defined("copied(x)", f"return {returned}"))

@@ -7,8 +7,8 @@ import pytest
 from assignment.commands import progress, run
 from assignment.commands.settings import Settings
 from assignment.release import ROOT
-from assignment.scoring import checks, practice, score
 from assignment.submission import REFERENCE, Submission, read
+from assignment.verdict import checks, practice, reporting, score
 
 FILE = "cs336_kernels/practice/vector_add.py"
 STUB = (ROOT / FILE).read_bytes()
@@ -58,13 +58,13 @@ def test_it_is_told_beside_the_points(practised, first, monkeypatch):
     submission = read(REFERENCE if practised else ROOT)
     own = checks.select(checks.declared(), ["rmsnorm"])
     todo = [score.CheckResult(check, (score.Case("", score.TO_DO),), 1) for check in own]
-    lines, _ = run.remarks(Settings(), score.report(SESSION, todo), submission)  # type: ignore[arg-type]
+    lines, _ = run.remarks(Settings(), reporting.report(SESSION, todo, []), submission)  # type: ignore[arg-type]
     assert lines[0].startswith(first)
 
 
 def test_it_is_in_no_sum():
     own = [check for check in checks.declared() if check.problem in ("vector_add", "weighted_sum")]
     results = [score.CheckResult(check, (score.Case("", score.OK),), 1) for check in own]
-    report = score.report(SESSION, results)  # type: ignore[arg-type]
+    report = reporting.report(SESSION, results, [])  # type: ignore[arg-type]
     assert [problem["score"] for problem in report["practice"]] == [10.0]
     assert (report["score"], report["max_score"]) == (10.0, 100.0)

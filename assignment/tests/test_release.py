@@ -431,7 +431,7 @@ def imported_modules(source: str, path: str) -> set[str]:
 
 def test_a_relative_import_is_read_in_full():
     assert "assignment.tests.frames" in imported_modules("from ..tests import frames", "assignment/judge/pool.py")
-    assert "assignment.scoring.score" in imported_modules("from .score import OK", "assignment/scoring/where.py")
+    assert "assignment.verdict.score" in imported_modules("from .score import OK", "assignment/verdict/where.py")
 
 
 def tree_of_this_repository() -> release.Tree:

@@ -22,7 +22,12 @@ RAISED: Any = {"status": "raised", "types": ["KeyError", "LookupError", "Excepti
 FAILED: Any = {"status": "failed", "message": "returned None, expected a torch.Tensor"}
 FAULT: Any = {"status": "fault", "kind": "race", "message": "race: two programs touch y[0]"}
 KERNEL = Kernel("_copy_kernel", "cs336_kernels/x.py:3", "h100", shared=512, registers=32, instructions=("wgmma",))
-COMPILED: Any = {"status": "compiled", "kernels": [KERNEL.as_json()], "stopped": {"a100": "ValueError: no"}}
+COMPILED: Any = {
+    "status": "compiled",
+    "kernels": [KERNEL.as_json()],
+    "stopped": {"a100": "ValueError: no"},
+    "refused": {"b200": "num_warps"},
+}
 NO_KERNELS: list[Any] = [None, {}, [None], [[]], [{}], [KERNEL.as_json()] * 301]
 NO_NOTES: list[Any] = [None, "text", [1], ["x"] * 100, [["x"]], {"x": "y"}]
 NO_STOPS: list[Any] = [None, [], {"v100": "no"}, {"a100": 1}, {"a100": ["x"]}]
@@ -55,7 +60,7 @@ def test_what_a_worker_says_is_taken_as_it_is(reply, n, kind):
         *(({**OK, name: notes}, 3) for name in replies.SAID for notes in NO_NOTES),
         *(({**COMPILED, "kernels": kernels}, 0) for kernels in NO_KERNELS),
         *(({**COMPILED, "kernels": [{**KERNEL.as_json(), "target": name}]}, 0) for name in NO_TARGETS),
-        *(({**COMPILED, "stopped": stopped}, 0) for stopped in NO_STOPS),
+        *(({**COMPILED, name: stopped}, 0) for name in ("stopped", "refused") for stopped in NO_STOPS),
         *(({**FAILED, "message": message}, 0) for message in NO_TEXTS),
         *(({**FAILED, "fits": fits}, 0) for fits in NO_FLAGS),
         *(({**RAISED, name: value}, 0) for name in ("message", "text") for value in NO_TEXTS),
@@ -88,18 +93,18 @@ def test_texts_of_kernels_are_made_safe(said):
     """Names and places are one line each, and short"""
     told: Any = {**KERNEL.as_json(), "error": said, "remarks": [said]}
     told |= dict.fromkeys(("name", "place", "config", "spilled_at"), said)
-    taken = replies.read({**COMPILED, "kernels": [told], "stopped": {"a100": said}}, 0)
+    taken = replies.read({**COMPILED, "kernels": [told], "stopped": {"a100": said}, "refused": {"b200": said}}, 0)
     assert isinstance(taken, Compiled)
     (kernel,) = taken.kernels
     lines = [getattr(kernel, name) for name in ("name", "place", "config", "spilled_at")]
-    for value in (*lines, kernel.error, *kernel.remarks, *taken.stopped.values()):
+    for value in (*lines, kernel.error, *kernel.remarks, *taken.stopped.values(), *taken.refused.values()):
         assert all(char.isprintable() or char == "\n" for char in value)
     assert all(len(line) <= replies.MAX_NAME and "\n" not in line for line in lines)
 
 
 def test_kernels_are_read():
     taken = replies.read({**COMPILED, "id": "00", "more": 1}, 0)
-    assert taken == Compiled((KERNEL,), {"a100": "ValueError: no"})
+    assert taken == Compiled((KERNEL,), {"a100": "ValueError: no"}, {"b200": "num_warps"})
     assert replies.read(written(taken), 0) == taken
 
 

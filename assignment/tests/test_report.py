@@ -12,14 +12,15 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from assignment import finding, text
+from assignment import text
 from assignment.commands import collector, files, report
 from assignment.commands.settings import Settings
-from assignment.finding import Explanation, Finding, SourceLine, places_in
-from assignment.scoring import causes, score
-from assignment.scoring.checks import Check, declared, without_practice
-from assignment.scoring.score import Case, CheckResult, Circumstances
 from assignment.tests.specification import explanations
+from assignment.verdict import causes, finding, reporting
+from assignment.verdict.checks import Check, declared, without_practice
+from assignment.verdict.finding import Explanation, Finding, SourceLine, places_in
+from assignment.verdict.reporting import Circumstances
+from assignment.verdict.score import Case, CheckResult
 from tests import operators
 
 HOSTILE = "\x1b[2J[bold]80/80[/bold]\0 </failure> " + "x" * 10_000 + "\n" * 50 + "end"
@@ -60,13 +61,13 @@ def report_of(said):
         CheckResult(check, (Case("case", status, said, math.nan, True, (said,)),), 1)
         for check, status in zip(checks, statuses, strict=True)
     ]
-    return score.report(SESSION, results)
+    return reporting.report(SESSION, results, [])
 
 
 def printed(data, **terminal):
     console = Console(highlight=False, soft_wrap=True, file=io.StringIO(), color_system=None, **terminal)
-    report.print_failures(console, score.entries_of(data))
-    report.print_notes(console, score.entries_of(data))
+    report.print_failures(console, reporting.entries_of(data))
+    report.print_notes(console, reporting.entries_of(data))
     report.print_summary(console, data, [], report.next_step(data))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
@@ -108,7 +109,7 @@ def test_the_files_stay_small(char):
         Case(f"{i}", "FAIL", char * 100_000, notes=tuple(f"{i}{j}" + char * 9000 for j in range(9))) for i in range(2)
     )
     results = [CheckResult(check, cases, 2) for check in without_practice(declared())]
-    data = score.report(SESSION, results)
+    data = reporting.report(SESSION, results, [])
     assert len(files.as_json(data)) < 3_000_000
     assert len(files.junit(data)) < 3_000_000
 
@@ -134,11 +135,18 @@ def test_an_import_error_is_told_once():
     assert "cs336_kernels/rmsnorm.py cannot be imported: see above" in page.getvalue()
 
 
+def test_of_many_causes_one_is_told_in_brief_without_its_call():
+    says: Any = {"says": "y: 3 of 4 elements wrong\n  row 1\n  row 2"}
+    check: Any = {"message": "f(float32 (3,)):\n  note: a remark\ny: 3 of 4 elements wrong", "findings": [says]}
+    assert report.brief(check) == "y: 3 of 4 elements wrong\n  row 1"
+    assert report.brief({**check, "message": "not run", "findings": []}) == "not run"
+
+
 def test_what_right_code_prints_is_counted():
     cases = (Case("a", "ok", printed=("x = 1", "x = 2"), n_printed=2), Case("b", "ok", printed=("y",), n_printed=1))
     check = Check("test_rmsnorm.py::test_eps", "rmsnorm", "rmsnorm_forward adds eps", 1.0)
     page = io.StringIO()
-    entry = score.check_entry(CheckResult(check, cases, 2), "")
+    entry = reporting.check_entry(CheckResult(check, cases, 2), "")
     report.print_printed(Console(file=page, width=100, highlight=False), [entry, {**entry, "printed": 0}])
     assert page.getvalue() == "\n3 lines printed: --explain test_rmsnorm.py::test_eps shows them\n"
 
@@ -155,7 +163,7 @@ def data():
     results = [
         CheckResult(check, (Case("case", status, HOSTILE),), 1) for check, status in zip(checks, statuses, strict=True)
     ]
-    return score.report(SESSION, results)
+    return reporting.report(SESSION, results, [])
 
 
 def test_a_message_cannot_write_on_the_screen(data):
@@ -382,9 +390,9 @@ def test_a_failure_fits_a_screen():
     case = Case("one token past a tile-causal", "FAIL", "\n".join(lines), hints=(hint,))
     session = Circumstances("uv run grade.py --seed 123456789 --only", 1, "cpu-simulated", "none", "00")
     session = dataclasses.replace(session, debug="uv run pytest --inline --pdb --seed 123456789")
-    data = score.report(session, [CheckResult(check, (case,), 1)])
+    data = reporting.report(session, [CheckResult(check, (case,), 1)], [])
     page = io.StringIO()
-    report.print_failures(Console(highlight=False, soft_wrap=True, file=page, width=100), score.entries_of(data))
+    report.print_failures(Console(highlight=False, soft_wrap=True, file=page, width=100), reporting.entries_of(data))
     shown = [line for line in page.getvalue().splitlines() if line]
     assert any(line.startswith("  likely cause: ") for line in shown)
     assert sum(max(1, -(-len(line) // 100)) for line in shown) <= 25
@@ -407,7 +415,7 @@ def test_a_problem_that_is_all_to_do_is_one_line(statuses, shown):
     console = Console(file=io.StringIO(), width=100, color_system=None)
     heard = collector.Judge(checks, console, "")
     for check, status in zip(checks, statuses, strict=False):
-        heard.hear(score.check_entry(CheckResult(check, (Case("", status),), 1), ""))
+        heard.hear(reporting.check_entry(CheckResult(check, (Case("", status),), 1), ""))
     heard.pytest_unconfigure()
     assert isinstance(console.file, io.StringIO)
     assert console.file.getvalue().splitlines() == shown
@@ -439,9 +447,9 @@ def test_ten_checks_that_fail_take_a_hundred_lines():
     for i, check in enumerate(checks):
         case = Case("a", "FAIL", message.format(i), hints=(dataclasses.replace(hint, name=str(i)),))
         results.append(CheckResult(check, (case,), 1))
-    data = score.report(dataclasses.replace(SESSION, debug="uv run pytest --inline --pdb"), results)
+    data = reporting.report(dataclasses.replace(SESSION, debug="uv run pytest --inline --pdb"), results, [])
     shown = printed(data, width=100)
-    rows = [report.verdict_line(entry).plain for entry in score.entries_of(data)] + shown.splitlines()
+    rows = [report.verdict_line(entry).plain for entry in reporting.entries_of(data)] + shown.splitlines()
     assert sum(max(1, -(-len(row) // 100)) for row in rows) <= 100
     assert shown.count("  again: ") == 1
     assert "--explain NAME" in shown
@@ -454,7 +462,7 @@ def test_what_passes_is_counted_on_a_narrow_terminal(width, lines):
     console = Console(file=io.StringIO(), width=width, color_system=None, force_terminal=True)
     heard = collector.Judge(checks, console, "")
     for check, status in zip(checks, ("ok", "FAIL", "ok"), strict=True):
-        heard.hear(score.check_entry(CheckResult(check, (Case("", status),), 1), ""))
+        heard.hear(reporting.check_entry(CheckResult(check, (Case("", status),), 1), ""))
     assert isinstance(console.file, io.StringIO)
     shown = console.file.getvalue().splitlines()
     assert len(shown) == lines

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from assignment.finding import Explanation, Finding
-from assignment.scoring import score
-from assignment.scoring.checks import Check
-from assignment.scoring.score import Case, CheckResult, Circumstances
+from assignment.verdict import reporting, score
+from assignment.verdict.checks import Check
+from assignment.verdict.finding import Explanation, Finding
+from assignment.verdict.reporting import Circumstances
+from assignment.verdict.score import Case, CheckResult
 
 CHECK = Check("test_rmsnorm.py::test_eps", "rmsnorm", "adds eps under the root", 3.0)
 COMMAND = "uv run grade.py --seed 5 --only"
@@ -44,14 +45,14 @@ def test_a_check_that_was_not_wholly_run_earns_nothing():
 
 
 def test_the_message_is_that_of_the_first_case_with_the_checks_status():
-    entry = score.check_entry(result("ok", "todo", "FAIL", "FAIL"), COMMAND)
+    entry = reporting.check_entry(result("ok", "todo", "FAIL", "FAIL"), COMMAND)
     assert entry["message"] == "[2] message 2"
     assert (entry["passed"], entry["cases"]) == (1, 4)
     assert entry["rerun"] == "uv run grade.py --seed 5 --only test_rmsnorm.py::test_eps"
 
 
 def test_points_that_no_check_carries_are_listed_as_not_graded():
-    report = score.report(SESSION, [result("ok")])
+    report = reporting.report(SESSION, [result("ok")], [])
     by_name = {problem["name"]: problem for problem in report["problems"]}
     assert by_name["speed"]["checks"][0]["status"] == "not graded"
     assert by_name["rmsnorm"]["gradable"] == 3
@@ -59,7 +60,7 @@ def test_points_that_no_check_carries_are_listed_as_not_graded():
 
 
 def test_a_selection_shows_only_what_was_selected():
-    report = score.report(dataclasses.replace(SESSION, only=("test_eps",)), [result("FAIL")])
+    report = reporting.report(dataclasses.replace(SESSION, only=("test_eps",)), [result("FAIL")], [])
     assert [problem["name"] for problem in report["problems"]] == ["rmsnorm"]
     assert (report["score"], report["max_score"], report["gradable"]) == (0, 3, 3)
 
@@ -73,7 +74,7 @@ def test_evidence_takes_the_points_of_its_problem_and_of_no_other():
     """The checks that pass say where it was seen; those that fail keep their own message"""
     other = dataclasses.replace(result("ok"), check=dataclasses.replace(CHECK, problem="weighted_sum"))
     wrong = result("timeout")
-    judged = score.without_cheated([result("ok"), cheated("rmsnorm", "rmsnorm_forward"), wrong, other])
+    judged = score.results([result("ok"), cheated("rmsnorm", "rmsnorm_forward"), wrong, other])
     assert [r.status for r in judged] == ["FAIL", "FAIL", "timeout", "ok"]
     assert [r.score for r in judged] == [0, 0, 0, 3]
     message = judged[0].cases[0].message
@@ -84,9 +85,9 @@ def test_flash_attention_costs_its_own_checks_alone():
     """It uses the functions of two problems"""
     own = cheated("flash_backward_triton", "flash_attention")
     rest = dataclasses.replace(result("ok"), check=dataclasses.replace(CHECK, problem="flash_backward_triton"))
-    assert [r.status for r in score.without_cheated([own, rest])] == ["FAIL", "ok"]
+    assert [r.status for r in score.results([own, rest])] == ["FAIL", "ok"]
     own = cheated("flash_backward_triton", "flash_backward_triton")
-    assert [r.status for r in score.without_cheated([own, rest])] == ["FAIL", "FAIL"]
+    assert [r.status for r in score.results([own, rest])] == ["FAIL", "FAIL"]
 
 
 def timed(*cases: tuple[str, float | None]):
@@ -116,22 +117,13 @@ def test_who_is_right_but_slow_gets_a_share(cases, points):
 
 
 def test_what_was_measured_is_told():
-    entry = score.check_entry(timed(("ok", None), ("FAIL", 0.5)), COMMAND)
+    entry = reporting.check_entry(timed(("ok", None), ("FAIL", 0.5)), COMMAND)
     assert entry["measured"] == ["0: fast", "1: fast"]
     assert entry["timings"] == [{"case": "0", "ratio": 0.5}, {"case": "1", "ratio": 0.5}]
     assert (entry["status"], entry["passed"]) == ("FAIL", 1)
 
 
-THIS, THAT = Explanation("this", "It is this."), Explanation("that", "Or that.")
-
-
-def test_a_hint_says_in_which_case_it_was_seen():
-    small = Case("small", "FAIL", "out of bounds", size=1, finding=Finding("out of bounds"))
-    large = Case("large", "FAIL", "a message", size=9, hints=(THIS,))
-    assert score.check_entry(CheckResult(CHECK, (small, large), 2), COMMAND)["hint"] == "In case [large]: It is this."
-    own = dataclasses.replace(small, finding=None, hints=(THIS, THAT))
-    assert score.check_entry(CheckResult(CHECK, (own, large), 2), COMMAND)["hint"] == "It is this."
-    assert score.check_entry(CheckResult(CHECK, (small,), 1), COMMAND)["hint"] == ""
+THIS = Explanation("this", "It is this.")
 
 
 def test_the_case_that_is_shown_is_the_most_telling_one():
@@ -143,61 +135,5 @@ def test_the_case_that_is_shown_is_the_most_telling_one():
     )
     cases = [other, small, hinted, fault]
     for expected in (fault, hinted, small, other):
-        assert CheckResult(CHECK, tuple(cases), len(cases)).worst is expected
+        assert CheckResult(CHECK, tuple(cases), len(cases), hints=(THIS,)).worst is expected
         cases.remove(expected)
-
-
-def test_a_hint_that_explains_few_of_the_cases_is_chance():
-    """Of those that somebody has looked into"""
-    seen, not_seen, unknown = ((THIS,), (), None)
-    assert score.likely([seen, not_seen]) == (THIS,)
-    assert score.likely([seen, unknown, unknown]) == (THIS,)
-    assert score.likely([seen, not_seen, not_seen]) == ()
-    assert score.likely([unknown]) == ()
-
-
-def test_two_hints_that_explain_all_cases_alike_are_both_told():
-    """Where one of them explains another case too, it alone is"""
-    both = Case("a", "FAIL", hints=(THIS, THAT, Explanation("third", "Or a third.")))
-    one = Case("b", "FAIL", hints=(THAT,))
-    assert score.hint_of(CheckResult(CHECK, (both,), 1)) == "It is this. Or: Or that."
-    assert score.likely([both.hints, one.hints]) == (THAT,)
-
-
-def test_what_is_rare_is_told_only_where_it_explains_more():
-    hints = (dataclasses.replace(THIS, is_rare=True), THAT)
-    rare = Case("a", "FAIL", hints=hints)
-    assert score.hint_of(CheckResult(CHECK, (rare,), 1)) == "Or that."
-    more = dataclasses.replace(rare, name="b", hints=hints[:1])
-    assert score.hint_of(CheckResult(CHECK, (rare, more), 2)) == "It is this."
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "told"),
-    [
-        ((), (THIS,), ""),  # what explains the plain values not at all is not what is wrong elsewhere
-        ((THAT,), (THIS,), ""),
-        ((THIS,), (THIS, THAT), "It is this."),
-        (None, (THIS,), "It is this."),  # right there, or nobody has looked
-    ],
-)
-def test_a_hint_does_not_contradict_the_first_check_of_its_function(first, second, told):
-    plain = dataclasses.replace(CHECK, name="test_rmsnorm.py::test_plain")
-    results = [
-        CheckResult(check, (Case("a", "FAIL", hints=hints),), 1) for check, hints in ((plain, first), (CHECK, second))
-    ]
-    assert score.hint_of(score.with_agreed_hints(results)[1]) == told
-    elsewhere = dataclasses.replace(results[0], check=dataclasses.replace(plain, function="rmsnorm_backward"))
-    assert score.hint_of(score.with_agreed_hints([elsewhere, results[1]])[1]) == score.OR.join(map(str, second))
-
-
-def test_a_hint_that_explains_more_of_its_function_goes_before():
-    """In the check of its own two explain the same; of these the one that is seen elsewhere too is likelier"""
-    both, one = Case("a", "FAIL", hints=(THAT, THIS)), Case("b", "FAIL", hints=(THIS,))
-    right = dataclasses.replace(CHECK, name="test_rmsnorm.py::test_plain")
-    other = dataclasses.replace(CHECK, name="test_rmsnorm.py::test_other")
-    results = [
-        CheckResult(right, (Case("a", "ok"),), 1), CheckResult(CHECK, (both,), 1), CheckResult(other, (one,), 1)
-    ]  # fmt: skip
-    assert score.hint_of(results[1]) == "Or that. Or: It is this."
-    assert [score.hint_of(result) for result in score.with_agreed_hints(results)] == ["", "It is this.", "It is this."]

@@ -24,8 +24,8 @@ from assignment.tests.test_roles import STAFFS, imported, modules, of_ours
 
 OURS = Path(__file__).resolve().parents[1]
 APART = ("operators", "reference", "tests", "bank/operators", "bank/cheats")
-LOW = "text digest whose pytorch_private pytest_private pages confined protocol failure finding submission operators"
-JUDGING = "simulator compiling sandbox scoring diagnosis judge timing"
+LOW = "text digest whose pytorch_private pytest_private pages confined protocol failure submission operators"
+JUDGING = "simulator compiling sandbox verdict judge timing"
 PROCESSES = "calling host recorder player worker"  # which the judge reaches over the wire alone
 ON_TOP = "plugin commands handout release figures classroom bank"
 ROOMS = f"{LOW} {JUDGING} {PROCESSES} {ON_TOP}".split()  # each imports those before it alone
@@ -48,13 +48,13 @@ VAGUE_LINES = {
     "protocol": 12,
     "recorder": 23,
     "sandbox": 8,
-    "scoring": 2,
     "simulator": 48,
     "timing": 1,
+    "verdict": 2,
     "worker.py": 2,
 }
 REPEATED_CLASSES = 0.026  # share of classes whose name another has
-CODE_LINES = 26_983  # without comments and docstrings
+CODE_LINES = 26_978  # without comments and docstrings
 PRIVATE_USERS = {"_pytest": ["pytest_private.py"], "torch": ["pytorch_private.py"]}
 
 

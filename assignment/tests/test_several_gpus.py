@@ -21,7 +21,7 @@ class Compiler:
 
     def ask(self, asked, programs):
         self.programs.append(asked.programs)
-        return {"status": "compiled", "kernels": [], "stopped": {}}, []
+        return {"status": "compiled", "kernels": [], "stopped": {}, "refused": {}}, []
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ from assignment.operators.flash_attention.workload import workload as attention
 from assignment.operators.rmsnorm.workload import workload as rmsnorm
 from assignment.operators.weighted_sum.workload import workload as weighted_sum
 from assignment.protocol.program import Inputs, Launch, Operation, Program, Step, View
-from assignment.scoring import checks, score
 from assignment.timing import clock, contestants, roof, speed, steps
+from assignment.verdict import checks, score
 
 WORK = rmsnorm(65536, 4096, torch.bfloat16)
 ATTENTION = attention(4096, 64, torch.bfloat16)

@@ -11,11 +11,11 @@ from assignment.judge.shared import LESS_PATIENCE
 from assignment.sandbox import stopped, worker_client
 from assignment.sandbox.stage import Stage
 from assignment.sandbox.worker_client import WorkerDied
-from assignment.scoring import checks
 from assignment.submission import Submission
 from assignment.tests.forked import python
 from assignment.tests.graded import ROOT
 from assignment.tests.pairs import F, X, defined
+from assignment.verdict import checks
 
 FILE = "cs336_kernels/x.py"
 PATH = {"PYTHONPATH": str(ROOT)}

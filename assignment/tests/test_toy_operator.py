@@ -333,7 +333,7 @@ def test_a_backward_pass_that_gets_the_forward_result_alone(copy, tmp_path):
     assert [(p["name"], p["score"]) for p in json.loads(file.read_text())["practice"]] == [("grow", 3.0)]
     asked = """
 import torch
-from assignment.diagnosis import candidates
+from assignment.verdict.diagnosis import candidates
 from assignment.protocol.requests import Gradients
 from tests.operators import called
 x, grad = torch.randn(9), torch.randn(9)

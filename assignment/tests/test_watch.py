@@ -26,9 +26,9 @@ from assignment.judge.pool import Pool
 from assignment.judge.shared import FATAL, LONG_S
 from assignment.sandbox.stage import GIVE_UP, GO_ON, WAIT
 from assignment.sandbox.worker_client import Worker
-from assignment.scoring import checks
 from assignment.submission import Submission, UnusableSubmission
 from assignment.tests.graded import heed_interrupts
+from assignment.verdict import checks
 
 ROOT = Path(__file__).resolve().parents[2]
 CHECK = checks.declared()[0].name

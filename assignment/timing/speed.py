@@ -19,11 +19,11 @@ from assignment.protocol.messages import Option, Options
 from assignment.sandbox import rungs
 from assignment.sandbox.stage import Stage
 from assignment.sandbox.worker_client import WorkerDied
-from assignment.scoring import score
-from assignment.scoring.entries import SpeedFigures
 from assignment.submission import Submission
 from assignment.timing import clock, contestants, roof
 from assignment.timing.gpu_buffer import BufferMemory
+from assignment.verdict import score
+from assignment.verdict.entries import SpeedFigures
 
 ROUNDS = 5
 MAX_DEATHS = 2  # of one function's processes; its remaining cases fail without running

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from assignment.bank import bugs
-from assignment.scoring import checks
+from assignment.verdict import checks
 from tests import operators
 
 HERE = Path(__file__).parent

@@ -5,7 +5,7 @@ from assignment.bank.run import held
 from assignment.bank.run.judging import Result
 from assignment.bank.run.results_page import listed, table
 from assignment.bank.run.verdicts import VerdictRow, judge
-from assignment.scoring.checks import Check
+from assignment.verdict.checks import Check
 
 TITLE = "Cheats"  # section of results.md
 HEAD = """cheats. One is *held* if its run of grade.py ended in time with a whole and honest report, left nothing

@@ -10,7 +10,7 @@ from pathlib import Path
 from assignment.bank.corpus import CHEAT, entries
 from assignment.bank.run.grade import SEEDS, BankGrade, jobs_of, read, selected
 from assignment.bank.run.judging import GradingJob, Result, Verdict, digest, key
-from assignment.scoring import score
+from assignment.verdict import score
 
 DEVICES = ("cpu", "cuda")
 

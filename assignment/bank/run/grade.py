@@ -26,8 +26,8 @@ from assignment.bank.run.judging import GradingJob, Result, digest, judge_all, k
 from assignment.bank.run.verdicts import VerdictRow, costs, judge
 from assignment.commands.settings import DEVICES
 from assignment.judge.pool import pick_device
-from assignment.scoring import checks
 from assignment.simulator.triton_private import HAS_BLOCK_POINTERS
+from assignment.verdict import checks
 
 SEEDS = {"bug": 5, "variant": 10, "cheat": 1}
 PRACTICE = "practice"

@@ -5,7 +5,7 @@ import re
 
 from assignment.bank.cheats import HARMLESS, LOSES, MISTAKE, REFUSED, REVIEWED, ZERO, Cheat
 from assignment.bank.run.judging import Result
-from assignment.scoring import checks, score
+from assignment.verdict import checks, score
 
 NOT_RUN = "not run: "  # a case whose function had been given up: it has no evidence of its own
 UNUSABLE = 2  # grade.py's exit status

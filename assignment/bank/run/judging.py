@@ -16,11 +16,11 @@ from assignment.bank.corpus import BUG, Entry
 from assignment.commands.collector import GraderProblems
 from assignment.commands.run import run_pytest
 from assignment.digest import grader_digest
-from assignment.finding import Explanation, explanation
 from assignment.judge.pool import Pool
 from assignment.pytest_private import runtestprotocol
-from assignment.scoring import checks, score
-from assignment.scoring.case import Case, held_by
+from assignment.verdict import checks, score
+from assignment.verdict.case import Case, CheckCases, held_by
+from assignment.verdict.finding import Explanation, explanation
 
 CHUNK = 5  # jobs for one judge, at the most: seeds of one submission, whose kernels are then compiled once
 MOST_LOOKED_AT = 8  # cases of a check, for the sake of a hint
@@ -159,44 +159,40 @@ class GradingLoop(GraderProblems):
         start = time.monotonic()
         self._pool.replace(job.entry.submission, job.seed)
         plugin.forget_hints(next(iter(items.values()))[0].config)
-        here = checks.without_a_gpu(checks.declared())
-        own = [check.name for check in here if check.problem in job.entry.problems]
+        here = {check.name: check for check in checks.without_a_gpu(checks.declared())}
+        own = [check.name for check in here.values() if check.problem in job.entry.problems]
         names = [job.only] if job.only else [name for name in own if not job.without or job.without not in name]
         # A bug that is caught stays caught: its remaining cases would say nothing more.
         enough = CAUGHT if job.entry.kind == BUG else math.inf
         found = [_verdict(items[name], enough) for name in names]
-        # as a report of all of these checks would give them
-        hints = score.agreed_hints([(checks.place(name)[0], of) for name, (_, of) in zip(names, found, strict=True)])
-        told = [replace(verdict, hints=[*of]) for (verdict, _), of in zip(found, hints, strict=True)]
-        verdicts = dict(zip(names, told, strict=True))
+        results = score.results(CheckCases(here[name], of, len(of)) for name, (_, of) in zip(names, found, strict=True))
+        told = zip(names, found, results, strict=True)
+        verdicts = {name: replace(verdict, hints=[*of.hints]) for name, (verdict, _), of in told}
         seconds = round(time.monotonic() - start, 2)
         return Result(job.entry.name, job.seed, job.only, key(job, self._judged_by), seconds, verdicts)
 
 
-def _verdict(items: list[pytest.Item], enough: float) -> tuple[Verdict, list[list[Explanation] | None]]:
-    """Return the worst case of a check, and what each may come from."""
-    worst, notes, hints = Verdict(score.OK, 0.0), [], []
+def _verdict(items: list[pytest.Item], enough: float) -> tuple[Verdict, tuple[Case, ...]]:
+    """Return the worst case of a check, and all that were run."""
+    worst, notes, cases = Verdict(score.OK, 0.0), [], list[Case]()
     for item in items:
-        verdict = judge_case(item)
-        hints.append(verdict.hints)
+        cases.append(case := run_case(item))
+        verdict = verdict_of(case)
         notes += [note for note in verdict.notes if note not in notes]
         order = score.SEVERITY.index(verdict.status), -verdict.margin
         if order < (score.SEVERITY.index(worst.status), -worst.margin):
             worst = verdict
-        is_clear = hints[-1] is None or len(hints[-1]) == 1 or len(hints) > MOST_LOOKED_AT
+        is_clear = case.hints is None or len(case.hints) == 1 or len(cases) > MOST_LOOKED_AT
         if worst.status not in score.KEEPS_POINTS and worst.margin >= enough and is_clear:
             break
-    return replace(worst, notes=notes), hints
+    return replace(worst, notes=notes), tuple(cases)
 
 
-def judge_case(item: pytest.Item) -> Verdict:
-    """Run one case."""
-    case = run_case(item)
+def verdict_of(case: Case) -> Verdict:
     failed = case.status not in score.KEEPS_POINTS
     is_judged_by_value = case.margin is not None and not case.cheated
     margin = case.margin or 0.0 if is_judged_by_value or not failed else math.inf
-    hints = None if case.hints is None else [*case.hints]
-    return Verdict(case.status, margin, case.name, case.message, [*case.notes], hints)
+    return Verdict(case.status, margin, case.name, case.message, [*case.notes])
 
 
 def run_case(item: pytest.Item) -> Case:

@@ -31,7 +31,7 @@ from assignment.bank.run.raylets import Raylets, raylets
 from assignment.classroom import batch, results
 from assignment.confined.supervisor import children_of
 from assignment.digest import ROOT
-from assignment.scoring import checks
+from assignment.verdict import checks
 
 ONLY = checks.without_practice(checks.declared())[0].problem
 DRIVER, GRADER, NODE = "driver", "grader", "node"

@@ -22,7 +22,7 @@ from assignment.bank.run.grade import selected
 from assignment.bank.run.signals import checks
 from assignment.digest import ROOT
 from assignment.judge import seeds
-from assignment.scoring.entries import Report
+from assignment.verdict.entries import Report
 
 REFERENCE = "variants/reference"
 OF_EACH = 10  # variants and bugs, where none are named

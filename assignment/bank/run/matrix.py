@@ -8,7 +8,7 @@ from assignment.bank.run import verdicts
 from assignment.bank.run.judging import CAUGHT
 from assignment.bank.run.results_page import listed, table
 from assignment.bank.run.verdicts import HONEST, Cost, VerdictRow
-from assignment.scoring.checks import Check, problems
+from assignment.verdict.checks import Check, problems
 from tests import operators
 
 TITLE, YARDSTICK = "Planted bugs and right submissions", "Single defects"  # sections of results.md

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from assignment.finding import FAULTS, NEVER_STORED, RAISED
 from assignment.protocol.requests import Call, Direct
-from assignment.scoring.case import Case
-from assignment.scoring.score import GRADER_ERROR
 from assignment.submission import Submission
+from assignment.verdict.case import Case
+from assignment.verdict.finding import FAULTS, NEVER_STORED, RAISED
+from assignment.verdict.score import GRADER_ERROR
 
 ENGINES = ("simulator", "guarded", "interpreter", "cuda")
 RIGHT, WRONG, ERROR, FAULT = "right", "wrong", "error", "fault"
@@ -44,7 +44,7 @@ def run(files: dict[str, bytes], check: str, engine: str) -> BugOutcome:
     from assignment.bank.run.judging import run_case
     from assignment.commands.collector import GraderProblems
     from assignment.commands.run import run_pytest
-    from assignment.scoring import checks
+    from assignment.verdict import checks
 
     class Loop(GraderProblems):
         """Runs the chosen cases up to the first that is not right."""

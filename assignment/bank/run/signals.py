@@ -25,8 +25,8 @@ from pathlib import Path
 from assignment.bank.run import processes
 from assignment.bank.run.processes import Process, descendants
 from assignment.digest import ROOT
-from assignment.scoring import score
-from assignment.scoring.entries import CheckEntry, Report
+from assignment.verdict import score
+from assignment.verdict.entries import CheckEntry, Report
 
 ONLY = "weighted_sum"
 ROLES = ("child", "supervisor", "judge", "nursery")

@@ -9,8 +9,8 @@ from assignment.bank.bugs import gathered
 from assignment.bank.corpus import BUG, CHEAT, VARIANT, Entry
 from assignment.bank.run import held, yardstick
 from assignment.bank.run.judging import CAUGHT, Result, Verdict
-from assignment.scoring import score
-from assignment.scoring.checks import Check
+from assignment.verdict import reporting, score
+from assignment.verdict.checks import Check
 
 NAMED, WRONGLY = 0.8, 0.02  # of all bugs: how many must be told by name or line, and how many may get another's name
 MANY = 100  # bugs; of fewer no share is asked for
@@ -206,7 +206,7 @@ def naming(rows: Iterable[VerdictRow]) -> tuple[list[str], list[str]]:
 def misnamed(rows: Iterable[VerdictRow]) -> list[tuple[str, str, str]]:
     """Yield every bug, failed check and hint that names another bug, be it the check that must catch the bug or not."""
     found = {
-        (row.entry.name, check, score.OR.join(map(str, result.verdicts[check].hints or ()))): None
+        (row.entry.name, check, reporting.OR.join(map(str, result.verdicts[check].hints or ()))): None
         for row in rows
         if row.entry.kind == BUG
         for result in row.results

@@ -25,8 +25,8 @@ from assignment.commands.report import total
 from assignment.confined.confinement import die_with_parent
 from assignment.confined.supervisor import adopt_orphans, end_descendants, reap
 from assignment.digest import ROOT
-from assignment.scoring import checks, score
-from assignment.scoring.entries import Report
+from assignment.verdict import checks, reporting
+from assignment.verdict.entries import Report
 
 MAX_REPORT = 1 << 20  # bytes, of what is printed and of the JSON
 GRACE_S = 2.0  # for killed processes to go
@@ -67,7 +67,7 @@ def grade(job: GradingJob, device: str, judged_by: str) -> Result:
         trouble += wrong
         verdicts = {
             check["name"]: Verdict(check["status"], check.get("margin", 0.0), "", check["message"])
-            for check in (score.entries_of(report) if report else ())
+            for check in (reporting.entries_of(report) if report else ())
         }
         said = (bait.root / "stderr").read_text(errors="replace")[-500:]
     rung = job.sandbox or (report["sandbox"] if report else "")
@@ -196,13 +196,13 @@ def read_report(root: Path, job: GradingJob) -> tuple[Report | None, list[str]]:
         return None, [f"a report that cannot be read: {error}"]
     entries = [check for problem in report["problems"] for check in problem["checks"]]
     selected = checks.select(checks.declared(), job.only.split())
-    complete = {check.name for check in selected} <= {check["name"] for check in score.entries_of(report)}
+    complete = {check.name for check in selected} <= {check["name"] for check in reporting.entries_of(report)}
     honest = report["score"] == sum(check["score"] for check in entries)
     scores = [line for line in printed.splitlines() if line.startswith("Score:")]
     wrong = [] if complete else ["a report that lacks checks"]
     wrong += [] if honest else ["a score that is not the sum of its checks"]
     wrong += [] if scores == printed.splitlines()[-1:] == [total(report)] else [f"printed {scores}"]
-    texts = {"printed": printed, "reported": "".join(check["message"] for check in score.entries_of(report))}
+    texts = {"printed": printed, "reported": "".join(check["message"] for check in reporting.entries_of(report))}
     return report, wrong + [f"{how} {found}" for how, text in texts.items() if (found := unprintable(text))]
 
 

@@ -20,8 +20,8 @@ from assignment import text
 from assignment.classroom.autograder import results
 from assignment.commands.doctor.machine import GB, MEMORY_GB, MEMORY_OF_A_JOB_GB, contents, free_memory
 from assignment.commands.files import replace
-from assignment.scoring.entries import Report
 from assignment.submission import Submission, UnusableSubmission, uploaded
+from assignment.verdict.entries import Report
 
 ROOT = Path(__file__).resolve().parents[3]
 USER = "grader"

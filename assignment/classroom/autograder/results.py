@@ -8,8 +8,8 @@ from assignment.classroom import COMMAND
 from assignment.commands import markdown
 from assignment.commands import report as screen
 from assignment.sandbox import rungs
-from assignment.scoring import checks, score
-from assignment.scoring.entries import CheckEntry, ProblemEntry, Report
+from assignment.verdict import checks, reporting, score
+from assignment.verdict.entries import CheckEntry, ProblemEntry, Report
 
 FAILED = (
     "**The grader failed. This is no grade, and it is not your code.** "
@@ -63,7 +63,7 @@ def of(report: Report, commit: str, visibility: str) -> GradescopeResults:
     """Return a grade; without a hidden test, beside which Gradescope shows no student a total."""
     tests = [
         _test(f"{first}.{second}", problem, entry)
-        for first, problem in enumerate(score.problems_of(report), start=1)
+        for first, problem in enumerate(reporting.problems_of(report), start=1)
         for second, entry in enumerate(problem["checks"], start=1)
         if entry["status"] != score.NOT_GRADED
     ]
@@ -115,7 +115,7 @@ def for_staff(report: Report, commit: str, machine: str) -> str:
     facts = {"seed": report["seed"], "grader": commit, "machine": machine, "sandbox": report["sandbox"]}
     lines = [NO_SANDBOX, ""] if report["sandbox"] in rungs.UNSAFE else []
     lines += ["For staff:", *(f"  {name}: {text.line(str(fact))}" for name, fact in facts.items())]
-    for entry in score.entries_of(report):
+    for entry in reporting.entries_of(report):
         if entry["status"] == score.NEEDS_REVIEW:
             lines += ["", f"needs review: {text.line(entry['name'])}", *_quoted(entry["message"])]
     for note in report["notes_to_staff"]:
@@ -129,7 +129,7 @@ def _quoted(message: str) -> list[str]:
 
 def leaderboard(report: Report) -> list[LeaderboardEntry]:
     """Return for each check of speed the smallest ratio to its baseline; nothing where a value is wrong."""
-    entries = score.entries_of(report)
+    entries = reporting.entries_of(report)
     timed = [entry for entry in entries if entry.get("timings")]
     if any(entry["status"] != score.OK for entry in entries if entry not in timed):
         return []

@@ -91,7 +91,7 @@ def sentence(found: list[MachineFinding]) -> str:
 
 
 def points_without_a_gpu() -> float:
-    from assignment.scoring import checks  # loads tests/, which may be broken
+    from assignment.verdict import checks  # loads tests/, which may be broken
 
     return sum(check.points for check in checks.without_a_gpu(checks.without_practice(checks.declared())))
 

@@ -16,7 +16,7 @@ def test_other_files_cannot_be_read(closed_box, tmp_path):
     files = {
         "the reference": ROOT / "assignment/reference/cs336_kernels/rmsnorm.py",
         "the oracle": ROOT / "tests/rmsnorm/oracle.py",
-        "the grader": ROOT / "assignment/scoring/score.py",
+        "the grader": ROOT / "assignment/verdict/score.py",
         "another submission": tmp_path / "other.py",
         "the home folder": secret,
         "passwords": "/etc/shadow",

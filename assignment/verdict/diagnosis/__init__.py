@@ -6,11 +6,4 @@ strides.py     tensors read in the wrong places
 candidates.py  what may have been computed instead
 closeness.py   how close a model comes to the result
 matching.py    which models agree
-search.py      what was found so far
 """
-
-from assignment.diagnosis.candidates import calls
-from assignment.diagnosis.matching import causes
-from assignment.diagnosis.search import Search
-
-__all__ = ["Search", "calls", "causes"]

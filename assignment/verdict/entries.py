@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NotRequired, TypedDict
 
-from assignment.finding import FindingEntry
+from assignment.verdict.finding import FindingEntry
 
 
 class Tiles(TypedDict):

@@ -2,9 +2,8 @@
 
 from collections.abc import Hashable, Iterable
 
-from assignment import finding
-from assignment.scoring import score
-from assignment.scoring.entries import CheckEntry
+from assignment.verdict import finding, score
+from assignment.verdict.entries import CheckEntry
 
 VALUES = (finding.WRONG_VALUES, finding.NEVER_STORED)
 SILENT = (score.OK, score.TO_DO, score.NOT_GRADED)

@@ -10,10 +10,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from assignment.diagnosis.candidates import MODELS, Cause, possible, right, too_large
-from assignment.diagnosis.closeness import are_near, distance, error_over_bound
-from assignment.finding import Explanation
 from assignment.operators.misconception import Call
+from assignment.verdict.diagnosis.candidates import MODELS, Cause, possible, right, too_large
+from assignment.verdict.diagnosis.closeness import are_near, distance, error_over_bound
+from assignment.verdict.finding import Explanation
 from tests.compare import Expected
 
 # of the bound: a model that close agrees; others must be at most this many times as far off

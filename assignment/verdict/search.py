@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from assignment.diagnosis import candidates, matching
-from assignment.finding import Explanation
 from assignment.protocol.requests import Called
+from assignment.verdict.diagnosis import candidates, matching
+from assignment.verdict.finding import Explanation
 from tests.compare import Expected
 
 MOST_IN_VAIN = 3  # results of a check that are looked into without finding anything
@@ -18,7 +18,7 @@ class Search:
     """The search of one process that judges.
 
     What does not explain a function's first check, the plainest, explains none of its checks
-    (`score.with_agreed_hints`): where that one is wrong, only what was found there is tried on the others.
+    (`agree.agreed_hints`): where that one is wrong, only what was found there is tried on the others.
     """
 
     def __init__(self) -> None:

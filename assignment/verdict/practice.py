@@ -3,8 +3,8 @@
 import re
 from collections.abc import Sequence
 
-from assignment.scoring import checks
 from assignment.submission import Submission
+from assignment.verdict import checks
 from tests import operators
 
 

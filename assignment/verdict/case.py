@@ -3,9 +3,10 @@
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from assignment.finding import Explanation, Finding, explanation, finding
 from assignment.protocol.messages import Header
-from assignment.scoring.entries import KernelFigures, Moved, SpeedFigures, Tiles
+from assignment.verdict.checks import Check
+from assignment.verdict.entries import KernelFigures, Moved, SpeedFigures, Tiles
+from assignment.verdict.finding import Explanation, Finding, explanation, finding
 
 if TYPE_CHECKING:
     import pytest
@@ -47,6 +48,15 @@ class Case:
 
     def as_json(self) -> Header:
         return asdict(self) | {"finding": self.finding and self.finding.as_json(self.name)}
+
+
+@dataclass(frozen=True)
+class CheckCases:
+    """A check with the cases of it that were run; `expected` is how many were collected."""
+
+    check: Check
+    cases: tuple[Case, ...]
+    expected: int
 
 
 def margins_of(report: "pytest.TestReport") -> list[float]:

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from assignment.diagnosis import strides
-from assignment.finding import Explanation
 from assignment.operators import parts
-from assignment.operators.misconception import Call, Model, Models
+from assignment.operators.misconception import Call, Misconception, Model, Models
 from assignment.protocol.messages import Options
 from assignment.protocol.requests import Again, Called, Gradients
+from assignment.verdict.diagnosis import strides
+from assignment.verdict.finding import Explanation
 from tests.operators import Function, functions, of_oracle, operator_of, oracle
 
 OF_ANOTHER_GRAPH = Explanation(
@@ -113,7 +113,7 @@ def possible(function: str, call: Call) -> Iterator[Cause]:
         several = sorted(several, key=lambda one: not one.section.endswith("what-goes-wrong"))
     for misconception in several:
         model = functools.partial(in_every_way, misconception.model, models.ways)
-        yield Cause(misconception.explanation, model, misconception.is_by_batch)
+        yield Cause(told_by(misconception), model, misconception.is_by_batch)
     section = models.section
     for words, tensors in strides.misread(call, of_oracle(function).inputs, models.n_inner):
         says = f"Your result is what comes out if {words}"
@@ -128,6 +128,11 @@ def possible(function: str, call: Call) -> Iterator[Cause]:
     says = "Your result is right, but stored as if it were contiguous"
     look = "torch.empty_like(x) has x's strides: pass those of the result to the kernel."
     yield Cause(Explanation("stored-as-contiguous", says, section, look), functools.partial(mislaid, function))
+
+
+def told_by(one: Misconception) -> Explanation:
+    """Return how a misconception is told."""
+    return Explanation(one.name, one.says, one.section, one.look, is_rare=one.is_rare)
 
 
 def in_every_way(model: Model, ways: Callable[[Call], Iterable[str]], call: Call) -> Iterator[Sequence[Tensor]]:

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from assignment.scoring import checks
-from assignment.scoring.checks import Check
+from assignment.verdict import checks
+from assignment.verdict.checks import Check
 from tests import operators
 
 

@@ -1,19 +1,20 @@
 """What becomes of a case: its status, what to tell the student, and what else the score and the report are made of."""
 
 import functools
-from typing import TYPE_CHECKING, TypeAlias
+from dataclasses import asdict
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import pytest
 
-from assignment import failure, finding, text
-from assignment.finding import Explanation, Finding, places_in
+from assignment import failure, text
 from assignment.judge import words
 from assignment.judge.door import Run
 from assignment.judge.errors import SubmissionError
 from assignment.plugin.fixtures import SEARCH, check_name, import_error
-from assignment.scoring import checks, score
-from assignment.scoring.case import Case, margins_of
-from assignment.scoring.entries import Tiles
+from assignment.verdict import checks, finding, score
+from assignment.verdict.case import Case, margins_of
+from assignment.verdict.entries import Tiles
+from assignment.verdict.finding import Explanation, Finding, places_in
 from tests import compare
 
 if TYPE_CHECKING:
@@ -68,9 +69,9 @@ def causes(item: pytest.Item, wrong: compare.Mismatch | None, run: Run | None) -
     """Return what a wrong result may come from, of the first few that a check has; None without a look at it."""
     if wrong is None or not wrong.expected or run is None:
         return None
-    from assignment import diagnosis  # a failure in it must cost no grade
+    from assignment.verdict.search import Search  # a failure in it must cost no grade
 
-    search = item.config.stash.setdefault(SEARCH, diagnosis.Search())
+    search = item.config.stash.setdefault(SEARCH, Search())
     check = check_name(item)
     function, is_first = checks.place(check)
     return search.causes(check, function, is_first, run.asked, run.tensors, wrong.got, wrong.expected)
@@ -78,10 +79,7 @@ def causes(item: pytest.Item, wrong: compare.Mismatch | None, run: Run | None) -
 
 def map_of(wrong: compare.Mismatch | None) -> Tiles | None:
     """Return where a result is wrong, as plain data."""
-    if wrong is None or wrong.map is None:
-        return None
-    found = wrong.map
-    return {"name": found.name, "shape": found.shape, "tile": found.tile, "cells": found.cells, "over": found.over}
+    return cast(Tiles, asdict(wrong.map)) if wrong and wrong.map else None
 
 
 def verdict(item: pytest.Item, error: BaseException | None, door: Door, staff: list[str]) -> tuple[str, str]:

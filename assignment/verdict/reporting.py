@@ -1,95 +1,24 @@
-"""From the outcomes of single cases to a scored report: pure functions of data."""
+"""From verdicts to the report: what is told of each check, as plain data."""
 
 import shlex
-from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from assignment import failure, text
-from assignment.finding import OTHER, Explanation, Finding, FindingEntry
-from assignment.scoring import checks
-from assignment.scoring.case import Case
-from assignment.scoring.checks import Check
-from assignment.scoring.entries import CheckEntry, KernelEntry, MovedEntry, ProblemEntry, Problems, Report
+from assignment.verdict import checks
+from assignment.verdict.case import Case, CheckCases
+from assignment.verdict.entries import CheckEntry, KernelEntry, MovedEntry, ProblemEntry, Problems, Report
+from assignment.verdict.finding import OTHER, Finding, FindingEntry
+from assignment.verdict.score import FAIL, KEEPS_POINTS, NOT_GRADED, OK, TO_DO, CheckResult, by_itself, results
 from tests import operators
 
-OK, FAIL, TO_DO, NOT_GRADED = "ok", "FAIL", "todo", "not graded"
-CRASHED, TIMEOUT, NEEDS_REVIEW, GRADER_ERROR = "crashed", "timeout", "needs review", "grader error"
-
-# The status of a check is the first of these that one of its cases has.
-SEVERITY = (GRADER_ERROR, CRASHED, TIMEOUT, FAIL, TO_DO, NOT_GRADED, NEEDS_REVIEW, OK)
-KEEPS_POINTS = (OK, NEEDS_REVIEW)
 OR = " Or: "  # between two likely causes
-NO_POINTS = "the problem earns no points: "
 LARGEST_MARGIN = 1e9  # JSON has no infinity
 MAX_NOTES = 5  # of a check
 MAX_FINDINGS = 8  # likewise
 MAX_NOTE_LINES = 6
 MAX_STAFF_NOTES = 20
 MAX_LISTED = 100  # figures of kernels, of a check
-
-Hints = Sequence[Explanation] | None  # what may explain a case; None where nobody has looked
-
-
-@dataclass(frozen=True)
-class CheckResult:
-    """A check with the outcomes of its cases; `expected` is how many cases were collected."""
-
-    check: Check
-    cases: tuple[Case, ...]
-    expected: int
-
-    @property
-    def status(self) -> str:
-        if not self.expected or len(self.cases) < self.expected:
-            return min([GRADER_ERROR, *(case.status for case in self.cases)], key=SEVERITY.index)
-        return min((case.status for case in self.cases), key=SEVERITY.index)
-
-    @property
-    def score(self) -> float:
-        if self.status in KEEPS_POINTS:
-            return self.check.points
-        failed = [case for case in self.cases if case.status not in (*KEEPS_POINTS, NOT_GRADED)]
-        if self.status != FAIL or any(case.share is None for case in failed):
-            return 0.0
-        shares = [1.0 if case.share is None else case.share for case in self.cases if case.measured]
-        return round(self.check.points * sum(shares) / len(shares), 2)
-
-    @property
-    def worst(self) -> Case | None:
-        """The most telling case of the check's status: a fault with its line, a likely cause, the smallest."""
-        alike = (case for case in self.cases if case.status == self.status)
-        return min(alike, key=lambda case: (not case.ran, not case.is_fault, not case.hints, case.size), default=None)
-
-    @property
-    def margin(self) -> float:
-        return max((case.margin or 0.0 for case in self.cases), default=0.0)
-
-
-def without_cheated(results: Iterable[CheckResult]) -> list[CheckResult]:
-    """Return the checks, none of them passed where the problem's own function does not do the work in one case.
-
-    flash_attention stands between two problems and costs its own checks alone.
-    """
-    results = list(results)
-    shown: dict[str, tuple[CheckResult, Case]] = {}
-    for result in results:
-        for case in result.cases:
-            if any(operators.functions()[name].problem == result.check.problem for name in case.cheated):
-                shown.setdefault(result.check.problem, (result, case))
-    return [_failed_for(result, shown.get(result.check.problem)) for result in results]
-
-
-def _failed_for(result: CheckResult, shown: tuple[CheckResult, Case] | None) -> CheckResult:
-    """Return the check without its points, for what a case of another has shown."""
-    if shown is None or result.status not in KEEPS_POINTS:
-        return result
-    where, evidence = shown
-    at = f"{where.check.name}[{evidence.name}]" if evidence.name else where.check.name
-    message = f"{NO_POINTS}{at}: {evidence.message}"
-    found = evidence.finding
-    failed = (replace(case, status=FAIL, message=message, share=None, finding=found) for case in result.cases)
-    return replace(result, cases=tuple(failed))
 
 
 @dataclass(frozen=True)
@@ -110,12 +39,14 @@ class Circumstances:
     debug: str = ""
 
 
-def report(session: Circumstances, results: Iterable[CheckResult], failures: Iterable[str] = ()) -> Report:
+def report(session: Circumstances, gathered: Sequence[CheckCases], failures: list[str]) -> Report:
     """Return the report as it is written to --json: plain data; failures are those of the grader itself."""
-    results = list(results)
+    found = [*map(by_itself, gathered)]
+    with failure.kept(failures):
+        found = results(gathered)
     graded, practice = [], []
     for problem in checks.problems().values():
-        own = [result for result in results if result.check.problem == problem.name]
+        own = [result for result in found if result.check.problem == problem.name]
         if checks.is_practice(problem.name):
             practice += [_problem(problem, own, session, is_whole=False)] if own else []
         else:
@@ -135,7 +66,7 @@ def report(session: Circumstances, results: Iterable[CheckResult], failures: Ite
         "submission_sha256": session.submission_sha256,
         "import_error": text.clean(session.import_error),
         "grader_failures": [failure.end_of(problem) for problem in failures][:MAX_STAFF_NOTES],
-        "notes_to_staff": _notes_to_staff(results)[:MAX_STAFF_NOTES],
+        "notes_to_staff": _notes_to_staff(found)[:MAX_STAFF_NOTES],
         "problems": graded,
         "practice": practice,
     }
@@ -218,14 +149,14 @@ def check_entry(result: CheckResult, command: str, debug: str = "") -> CheckEntr
         "cases": result.expected,
         "passed": sum(case.status in KEEPS_POINTS for case in result.cases),
         "message": "" if result.status == OK else text.clean(_message(result)),
-        "hint": text.clean(hint_of(result)),
+        "hint": text.clean(_hint(result)),
         "function": result.check.function,
         "findings": findings_of(result),
         "rerun": "" if good else text.line(f"{command} {result.check.name}"),
         "debug": text.line(f"{debug} {_node(result)}") if debug and not good and result.worst else "",
         "margin": round(result.margin, 4) if result.margin < LARGEST_MARGIN else LARGEST_MARGIN,  # nor a NaN
         "map": {"case": text.line(case.name), **case.map} if (case := mapped(result)) and case.map else None,
-        "notes": _notes(result),
+        "notes": notes_of(result.cases),
         "printed": sum(case.n_printed for case in result.cases),
         "measured": [text.line(f"{case.name}: {case.measured}") for case in result.cases if case.measured],
         "moved": _most_moved(result.cases),
@@ -236,11 +167,10 @@ def check_entry(result: CheckResult, command: str, debug: str = "") -> CheckEntr
 
 def findings_of(result: CheckResult) -> list[FindingEntry]:
     """Return what is wrong with the check's cases: of the one that is told, and of those with other causes or hints."""
-    told = set(likely(case.hints for case in result.cases))
     found: dict[Hashable, FindingEntry] = {}
     for case in sorted(result.cases, key=lambda case: case is not result.worst):
         if case.status not in (OK, TO_DO, NOT_GRADED):
-            hints = tuple(hint for hint in case.hints or () if hint in told)
+            hints = result.explained(case)
             of = case.finding or Finding(OTHER if case.status == FAIL else case.status, case.message)
             places = tuple(replace(one, says=text.line(one.says), path=text.line(one.path)) for one in of.places)
             shown = replace(of, says=text.clean(of.says, MAX_NOTE_LINES), places=places)
@@ -282,74 +212,18 @@ def _node(result: CheckResult) -> str:
     return shlex.quote(f"tests/{result.check.path}{case}")
 
 
-def hint_of(result: CheckResult) -> str:
+def _hint(result: CheckResult) -> str:
     """Return what is likely, and in which case that was seen, if not in the one that is shown."""
-    hints = likely(case.hints for case in result.cases)
-    told = OR.join(map(str, hints))
-    if not hints or result.worst is None or set(hints) <= set(result.worst.hints or ()):
+    told = OR.join(map(str, result.hints))
+    if not told or result.worst is None or set(result.hints) <= set(result.worst.hints or ()):
         return told
-    seen = next(case.name for case in result.cases if hints[0] in (case.hints or ()))
+    seen = next(case.name for case in result.cases if result.hints[0] in (case.hints or ()))
     return f"In case [{seen}]: {told}"
 
 
-def likely(hints: Iterable[Hints], everywhere: Mapping[Explanation, int] | None = None) -> tuple[Explanation, ...]:
-    """Return, of what may explain each failed case, what explains the most of them; the likelier come first.
-
-    Two where both explain them all, and as much elsewhere. Nothing where it explains fewer than half of those that
-    somebody has looked into: it is chance then.
-    everywhere: how many cases each explains in all, which goes before.
-    """
-    looked_into = [of_case for of_case in hints if of_case is not None]
-    votes = Counter(hint for of_case in looked_into for hint in of_case)
-    enough = [hint for hint, count in votes.most_common() if 2 * count >= len(looked_into)]
-    if not enough:
-        return ()
-    in_all = everywhere or votes
-    best = max(enough, key=lambda hint: (in_all[hint], not hint.is_rare))
-    same = (votes[best], in_all[best])
-    alike = [hint for hint in enough if hint != best and not hint.is_rare and (votes[hint], in_all[hint]) == same]
-    return best, *alike[: votes[best] == len(looked_into)]
-
-
-def consistent_hints(
-    hints: Iterable[Hints], plain: Iterable[Hints], everywhere: Mapping[Explanation, int]
-) -> tuple[Explanation, ...]:
-    """Return what is likely of a check's cases, and does not contradict the function's first check, `plain`."""
-    looked_into = [of_case for of_case in plain if of_case is not None]
-    found = likely(hints, everywhere)
-    return tuple(hint for hint in found if not looked_into or any(hint in of_case for of_case in looked_into))
-
-
-def agreed_hints(checks: Sequence[tuple[str, Sequence[Hints]]]) -> list[tuple[Explanation, ...]]:
-    """Return what is likely of each check: one hint, or two that explain the same, the most of its function's cases.
-
-    Where a function's first check, the plainest, is wrong, what does not explain it explains nothing else.
-    checks: the function of each, and what may explain its cases.
-    """
-    plain: dict[str, Sequence[Hints]] = {}
-    everywhere: defaultdict[str, Counter[Explanation]] = defaultdict(Counter)
-    for function, hints in checks:
-        plain.setdefault(function, hints)
-        everywhere[function].update(hint for of_case in hints for hint in of_case or ())
-    return [consistent_hints(hints, plain[function], everywhere[function]) for function, hints in checks]
-
-
-def with_agreed_hints(results: Sequence[CheckResult]) -> list[CheckResult]:
-    """Return the checks, of whose cases each has what explains it of what the checks agree on."""
-    agreed = agreed_hints([(result.check.function, [case.hints for case in result.cases]) for result in results])
-    return [
-        replace(result, cases=tuple(_with_hints(case, told) for case in result.cases))
-        for result, told in zip(results, agreed, strict=True)
-    ]
-
-
-def _with_hints(case: Case, told: Sequence[Explanation]) -> Case:
-    return case if case.hints is None else replace(case, hints=tuple(hint for hint in told if hint in case.hints))
-
-
-def _notes(result: CheckResult) -> list[str]:
-    """Return what was remarked on the check's cases, each remark once, and not more than anybody reads."""
-    notes = (text.clean(note, MAX_NOTE_LINES) for case in result.cases for note in case.notes[:MAX_NOTES])
+def notes_of(cases: Iterable[Case]) -> list[str]:
+    """Return what was remarked on a check's cases, each remark once, and not more than anybody reads."""
+    notes = (text.clean(note, MAX_NOTE_LINES) for case in cases for note in case.notes[:MAX_NOTES])
     return list(dict.fromkeys(note for note in notes if note))[:MAX_NOTES]
 
 

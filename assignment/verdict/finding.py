@@ -130,17 +130,10 @@ class Finding:
 
     def as_json(self, case: str, told: tuple[Explanation, ...] = ()) -> FindingEntry:
         """Return the finding as the report has it, with the misconceptions that are told of its case."""
-        return {
-            "case": case,
-            "kind": self.kind,
-            "says": self.says,
-            "places": [place.says for place in self.places],
-            "lines": [{"path": place.path, "line": place.line} for place in self.places],
-            "error": self.error,
-            "result": self.result,
-            "numbers": self.numbers,
-            "misconceptions": [one.as_json() for one in told],
-        }
+        places, misconceptions = [place.says for place in self.places], [one.as_json() for one in told]
+        lines = [{"path": place.path, "line": place.line} for place in self.places]
+        data = {"case": case, **asdict(self), "places": places, "lines": lines, "misconceptions": misconceptions}
+        return cast(FindingEntry, data)
 
 
 def finding(data: FindingEntry) -> Finding:
