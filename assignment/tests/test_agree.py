@@ -140,8 +140,8 @@ def asked(selected, cases: Cases, monkeypatch) -> run.GraderRun:
 
     monkeypatch.setattr(run, "run_pytest", run_pytest)
     pool: Any = SimpleNamespace(
-        device="cpu", seed=1, rung="landlock", jobs=1, shared=SimpleNamespace(until=math.inf), submission=Submission({}),
-        close=lambda: None, replace=lambda submission, seed: None,
+        device="cpu", seed=1, rung="landlock", jobs=1, shared=SimpleNamespace(until=math.inf),
+        submission=Submission({}), close=lambda: None, replace=lambda submission, seed: None,
     )  # fmt: skip
     return run.GraderRun(selected, pool, Console(file=io.StringIO(), highlight=False, soft_wrap=True, width=200))
 
