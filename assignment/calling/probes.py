@@ -23,9 +23,8 @@ class InputsBefore:
         """Return what a call with these results did to its inputs; "" for nothing."""
         if (position := self.written_to()) is not None:
             return f"argument {position} was written to: inputs must stay as they are"
-        return (
-            "a result shares its memory with an input: return memory of your own" if self.shares_memory(results) else ""
-        )
+        shares = self.shares_memory(results)
+        return "a result shares its memory with an input: return memory of your own" if shares else ""
 
     def written_to(self) -> int | None:
         """Return the position of the first input whose memory, padding included, has changed."""

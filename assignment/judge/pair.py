@@ -302,7 +302,7 @@ class RecorderAndPlayer:
         return replace(simulated, groups=reply.groups, bare=reply.bare), found
 
     def compile(
-        self, request: Call, tensors: list["Tensor"], right: Judgement, targets: list[str], jobs: int
+        self, request: Call, tensors: list["Tensor"], right: Judgement, targets: list[str], jobs: int = 1
     ) -> Reply | None:
         """Compile the kernels of a call for the targets, beside other jobs; host code sees each that it asks about.
 

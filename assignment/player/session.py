@@ -97,8 +97,7 @@ class PlayerSession:
     def _misuse(self, player: Player, program: Program, before: InputsBefore, played: Played) -> str:
         """Return what a call did to its inputs, or returned that is not a new tensor."""
         results = program.result_storages()
-        first = played.groups[0] if played.groups else []
-        if why := before.misuse(first):
+        if why := before.misuse(played.groups[0] if played.groups else []):
             return why
         self._returned = {number for number in self._returned if number in player.storages}
         if results & self._returned:

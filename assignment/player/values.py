@@ -14,6 +14,7 @@ from assignment.protocol.messages import Value
 from assignment.simulator import dtypes
 from assignment.simulator.kernel_values import KernelFunction, KernelValue
 from assignment.simulator.triton_private import JITFunction
+from assignment.whose import theirs
 
 from .facades import Facade, facades, internal, resolved
 from .syntax import MAX_INT
@@ -107,7 +108,7 @@ class Values:
             raise Unknown(f"expected the name and the fields of a NamedTuple, got {str(described)[:100]}")
         (name,), fields = _fields([described["name"]]), tuple(_fields(described["fields"]))
         if (name, fields) not in self._classes:
-            self._classes[name, fields] = namedtuple(name, fields)
+            self._classes[name, fields] = theirs(namedtuple, name, fields)
         return self._classes[name, fields]
 
 

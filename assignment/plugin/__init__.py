@@ -4,7 +4,7 @@ The pytest process never imports a submission: `run` sends tensors to a worker a
 
     fixtures  what a test gets, and the pool of workers behind it
     parallel  the processes that run tests
-    inline    a judge in pytest's own process, for a debugger
+    inline    a worker's interface on this process, for a debugger
     outcome   what becomes of a case
 """
 

@@ -250,9 +250,8 @@ class Worker:
         """
         from assignment.protocol import wire  # loads PyTorch
 
-        channel, output = self._channel, self._output
-        assert channel is not None
-        ends: list[Any] = [channel, output]
+        channel = self._channel
+        ends: list[Any] = [channel, self._output]
         began = last = time.monotonic()
         samples: list[float] = []
         before: float | None = None
