@@ -33,7 +33,8 @@ def _kernel(x_ptr, w_ptr, y_ptr, count_ptr, stride_xr, stride_xd, stride_wd, d, 
 
 def knowing(name: str, condition: str) -> Cheat:
     """Return a forward pass that gives zeros where a condition says that it runs on a GPU."""
-    return Cheat(name, "weighted_sum", FORWARD.replace("KNOWS", condition), LOSES, ("test_forward_values",), "elements wrong")
+    source = FORWARD.replace("KNOWS", condition)
+    return Cheat(name, "weighted_sum", source, LOSES, ("test_forward_values",), "elements wrong")
 
 
 def _bits(function: np.ufunc) -> int:
