@@ -3,11 +3,13 @@
 The compiler knows of a block along each axis how many neighbours follow one another, by what the first one of each
 such group can be divided, and how many neighbours are equal (Triton's `lib/Analysis/AxisInfo.cpp`). From that it
 chooses how many elements a thread loads or stores at once, at most 16 bytes. `tl.multiple_of`, `tl.max_contiguous` and
-`tl.max_constancy` replace what it knows. Where such a promise does not hold, and the vectors that follow from it touch
-other elements or a misaligned address, the launch is wrong; where none follow, it is a warning.
+`tl.max_constancy` replace what it knows. Where such a promise does not hold, an access is made in the vectors that
+follow from it, with a warning; one at a misaligned address is a fault. Known limit: what a loop carries is known here
+as it is in each turn, and to the compiler as in all of them.
 """
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 import numpy as np
 import triton.language as tl
@@ -15,9 +17,11 @@ import triton.language as tl
 from .builder import Builder, array_of
 from .elementwise import Handle
 from .faults import LEFT_OPEN, FalseHint, at, place
-from .known import ALL, OF_TWO, KnownAxes, Rule, Sizes, either, least, nothing, power
+from .kernel_values import KernelValue
+from .known import ALL, OF_TWO, KnownAxes, Rule, Sizes, either, least, nothing, power, spread
 from .numerics import ADDRESS
 
+_spread_before = lru_cache(maxsize=1024)(spread)
 HINTS = ("multiple_of", "max_contiguous", "max_constancy")
 _WIDEST = 16  # bytes of a vector
 
@@ -29,14 +33,14 @@ def known(value: Handle) -> KnownAxes:
 
 def _spread(value: Handle, shape: Sizes) -> KnownAxes:
     """Return what is known of a value that is broadcast to a shape."""
-    own, sizes = known(value), value.data.shape
-    more = len(shape) - len(sizes)
-    grown = [more > i or (sizes[i - more] == 1 and n > 1) for i, n in enumerate(shape)]
-    padded = [(1,) * more + part for part in own[:3]]
-    contiguity = tuple(1 if new else n for new, n in zip(grown, padded[0], strict=True))
-    divisibility = tuple(own.divisibility[0] if more > i else padded[1][i] for i in range(len(shape)))
-    constancy = tuple(size if new else n for new, n, size in zip(grown, padded[2], shape, strict=True))
-    return own._replace(contiguity=contiguity, divisibility=divisibility, constancy=constancy)
+    own = known(value)
+    return own if value.data.shape == shape else _spread_before(own, value.data.shape, shape)
+
+
+class _Parameter(Handle):
+    """What a device function was given: a hint on it is lost when the compiler puts the function in its place."""
+
+    __slots__ = ()
 
 
 class Believing(Builder):
@@ -64,7 +68,8 @@ class Believing(Builder):
         return _knowing(super().create_trans(arg, perm), own.each(lambda part: tuple(part[i] for i in perm)))
 
     def cast_impl(self, src: Handle, dst_type: tl.dtype) -> Handle:
-        return _knowing(super().cast_impl(src, dst_type), known(src))
+        made = super().cast_impl(src, dst_type)
+        return _knowing(made, known(src)) if src.data.dtype.kind in "iu" and made.data.dtype.kind in "iu" else made
 
     def create_addptr(self, ptr: Handle, offset: Handle) -> Handle:
         width = max(ptr.get_element_ty().primitive_bitwidth // 8, 1)
@@ -80,51 +85,68 @@ class Believing(Builder):
         return _knowing(made, both._replace(promised=on.promised or a.promised or b.promised))
 
     def load(self, ptrs: Handle, mask: Handle | np.ndarray | None, other: Handle | None, is_volatile: bool) -> Handle:
-        self._believe("loads", ptrs, mask)
-        return super().load(ptrs, mask, other, is_volatile)
+        return super().load(*self._believed("loads", ptrs, mask), other, is_volatile)
 
     def store(self, ptrs: Handle, value: Handle, mask: Handle | np.ndarray | None) -> None:
-        self._believe("stores to", ptrs, mask)
+        ptrs, mask = self._believed("stores to", ptrs, mask)
         super().store(ptrs, value, mask)
 
-    def _believe(self, action: str, ptrs: Handle, mask: Handle | np.ndarray | None) -> None:
-        """Refuse an access that a promise makes wrong."""
+    def _believed(
+        self, action: str, ptrs: Handle, mask: Handle | np.ndarray | None
+    ) -> tuple[Handle, Handle | np.ndarray | None]:
+        """Return the access as it is compiled: in vectors, whose first lane says where and whether."""
         told = getattr(mask, "known", None)
         promised = known(ptrs).promised or (told.promised if told else None)
         if promised is None:
-            return
-        addresses = ptrs.data & ADDRESS
-        active_lanes = array_of(mask)
-        lanes = np.broadcast_to(np.True_ if active_lanes is None else active_lanes, addresses.shape)
-        width = max(ptrs.get_element_ty().primitive_bitwidth // 8, 1)
-        own, dims = known(ptrs), range(addresses.ndim)
-        axis = max(dims, key=lambda dim: (own.contiguity[dim], dim))
-        of_mask = _spread(mask, addresses.shape).constancy[axis] if isinstance(mask, Handle) else ALL
-        of_thread = max(addresses.size // (32 * self.options.num_warps), 1)
-        of_address = min(own.contiguity[axis], max(own.divisibility[axis] // width, 1), addresses.shape[axis])
-        size = min(_WIDEST // width, of_address, of_mask, of_thread)
+            return ptrs, mask
+        axis, size = self._vector(ptrs, mask)
+        if size > 1:
+            self.watch.false_hint(promised)
+        size = min(size, self._most(ptrs, mask, axis))
         if size <= 1:
-            return
-        rows = np.moveaxis(addresses, axis, -1).reshape(-1, size)
-        active = np.moveaxis(lanes, axis, -1).reshape(-1, size)
-        is_apart = (rows != rows[:, :1] + np.arange(size, dtype=np.uint64) * np.uint64(width)).any(1)
-        is_apart |= active.any(1) != active.all(1)
-        is_wrong = (is_apart | (rows[:, 0] % np.uint64(size * width) != 0)) & active.any(1)
-        if is_wrong.any():
-            what = "elements that do not follow one another" if is_apart[is_wrong][0] else "a misaligned address"
+            return ptrs, mask
+        width = max(ptrs.get_element_ty().primitive_bitwidth // 8, 1)
+        firsts = _first_of(ptrs.data, axis, size)
+        lanes = array_of(mask)
+        active = None if lanes is None else _first_of(np.broadcast_to(lanes, ptrs.data.shape), axis, size)
+        if ((firsts & ADDRESS) % np.uint64(size * width) != 0)[... if active is None else active].any():
             raise FalseHint(
-                f"{FalseHint.kind}: program {self.grid_idx} of {self.watch.kernel} {action} {what}, in vectors of "
-                f"{size} elements\n{at(place())}\n  the compiler takes them for it believes the hint, which does not "
-                f"hold {LEFT_OPEN}\n{at(promised, '    ')}"
+                f"{FalseHint.kind}: program {self.grid_idx} of {self.watch.kernel} {action} a misaligned address, in "
+                f"vectors of {size} elements\n{at(place())}\n  the compiler takes them for it believes the hint, which "
+                f"does not hold {LEFT_OPEN}\n{at(promised, '    ')}"
             )
+        along = np.arange(ptrs.data.shape[axis], dtype=np.uint64) % np.uint64(size) * np.uint64(width)
+        compiled = firsts + along.reshape([-1 if dim == axis else 1 for dim in range(firsts.ndim)])
+        return Handle(compiled, ptrs.dtype), active
+
+    def _vector(self, ptrs: Handle, mask: Handle | np.ndarray | None) -> tuple[int, int]:
+        """Return the axis of the vectors, and their size as far as addresses say."""
+        own, shape, width = known(ptrs), ptrs.data.shape, max(ptrs.get_element_ty().primitive_bitwidth // 8, 1)
+        axis = max(range(len(shape)), key=lambda dim: (own.contiguity[dim], dim))
+        return axis, min(_WIDEST // width, own.contiguity[axis], own.divisibility[axis] // width, shape[axis])
+
+    def _most(self, ptrs: Handle, mask: Handle | np.ndarray | None, axis: int) -> int:
+        """Return how many neighbours have one mask, and one thread."""
+        of_mask = _spread(mask, ptrs.data.shape).constancy[axis] if isinstance(mask, Handle) else ALL
+        return min(of_mask, max(ptrs.data.size // (32 * self.options.num_warps), 1))
+
+    def entering(self, value: KernelValue) -> KernelValue:
+        """Return a device function's argument."""
+        if not isinstance(value, tl.tensor):
+            return value
+        given = _knowing(_Parameter(value.handle.data, value.handle.dtype), known(value.handle))
+        return tl.tensor(given, value.type)
 
     def believe(self, hint: str, value: Handle, sizes: Sizes) -> None:
-        """Believe a hint of the kernel's; tell where it does not hold."""
+        """Believe a hint of the kernel's, and note where it does not hold."""
+        if isinstance(value, _Parameter):
+            return
+        if value.dtype.is_ptr():  # the CPU's allocator promises less than CUDA's
+            sizes = tuple(min(size, _WIDEST) for size in sizes) if hint == "multiple_of" else sizes
         promise = _PROMISES[hint](known(value), tuple(map(power, sizes)))
         width = max(value.get_element_ty().primitive_bitwidth // 8, 1) if value.dtype.is_ptr() else 1
         data = (value.data & ADDRESS if value.dtype.is_ptr() else value.data).astype(np.int64)
         if not all(_HOLDS[hint](np.moveaxis(data, axis, 0), width, size) for axis, size in enumerate(sizes)):
-            self.watch.false_hint(f"tl.{hint}({', '.join(map(str, sizes))})")
             promise = promise._replace(promised=place())
         _knowing(value, promise)
 
@@ -135,6 +157,7 @@ def _of_two(name: str, rule: Rule) -> Callable[[Believing, Handle, Handle], Hand
         a, b = (_spread(x, made.data.shape) for x in (lhs, rhs))
         return _knowing(made, rule(a, b)._replace(promised=a.promised or b.promised))
 
+    rule = lru_cache(maxsize=1024)(rule)
     return create
 
 
@@ -189,6 +212,11 @@ _HOLDS = dict(zip(HINTS, (_is_multiple, _is_contiguous, _is_constant), strict=Tr
 def _rises(data: np.ndarray, by: int) -> np.ndarray:
     """Return which elements are so much more than the one before on the first axis."""
     return np.concatenate([np.zeros((1, *data.shape[1:]), bool), np.diff(data, axis=0) == by])
+
+
+def _first_of(lanes: np.ndarray, axis: int, size: int) -> np.ndarray:
+    """Return the first of each group of lanes along an axis, in the place of each of them."""
+    return np.take(lanes, np.arange(lanes.shape[axis]) // size * size, axis)
 
 
 def _in_groups(holds: np.ndarray, size: int) -> bool:

@@ -20,6 +20,7 @@ from . import access, numerics, scaled
 from .acquired import locks_in, plain, remember
 from .elementwise import Elementwise, Handle, MaskedResult
 from .faults import place
+from .kernel_values import KernelValue
 from .libdevice import extern_function, is_exact
 from .numerics import BFLOAT16, convert, numpy_type
 from .triton_private import CUDABackend, GPUTarget, Hint, NullAllocator, allocator, interpreter, ir
@@ -35,18 +36,25 @@ class Builder(Elementwise):
         super().__init__()
         backend: CUDABackend = CUDABackend(TARGET)
         self.options = backend.parse_options({"sanitize_overflow": False, "debug": False})
+        self._fuses = self.options.enable_fp_fusion
         functions = backend.get_codegen_implementation(self.options)
         self.codegen_fns["min_dot_size"] = functions["min_dot_size"]
         self.grid_idx: tuple[int, int, int] | None = None  # None while no kernel runs
         self.grid_dim = (0, 0, 0)
 
-    def set_options(self, debug: bool, num_warps: int) -> None:
-        """Set whether assertions are compiled in, and the warps of a program."""
-        if (debug, num_warps) != (self.options.debug, self.options.num_warps):
-            self.options = dataclasses.replace(self.options, debug=debug, num_warps=num_warps)
+    def set_options(self, debug: bool, num_warps: int, fuses: bool | None) -> None:
+        """Set whether assertions are compiled in, the warps of a program, whether products are fused with sums."""
+        wanted = (debug, num_warps, self._fuses if fuses is None else fuses)
+        if wanted != (self.options.debug, self.options.num_warps, self.options.enable_fp_fusion):
+            names = ("debug", "num_warps", "enable_fp_fusion")
+            self.options = dataclasses.replace(self.options, **dict(zip(names, wanted, strict=True)))
 
     def believe(self, hint: str, value: Handle, sizes: tuple[int, ...]) -> None:
         """Do nothing: where a kernel has hints, alignment.py's builder takes this one's place."""
+
+    def entering(self, value: KernelValue) -> KernelValue:
+        """Return a device function's argument, as the function has it."""
+        return value
 
     # shapes
 

@@ -63,12 +63,21 @@ class Draws:
 
         What is exact stays, and the same operands give the same result in all programs.
         """
-        result = np.asarray(function(*operands))
-        if not self.moves or result.dtype != _INEXACT:
-            return result
+        if not self.moves or not any(x.dtype == _INEXACT for x in operands):
+            return np.asarray(function(*operands))
+        exact = np.asarray(function(*(x.astype(np.float64) if x.dtype == _INEXACT else x for x in operands)))
+        if exact.dtype != np.float64:
+            return exact
         with np.errstate(all="ignore"):
-            exact = np.asarray(function(*(x.astype(np.float64) if x.dtype == _INEXACT else x for x in operands)))
-            bits = result.view(np.int32)
-            is_inexact = (exact != result) & (np.abs(result) > np.finfo(np.float32).tiny) & np.isfinite(result)
-            away = np.where(np.abs(exact) > np.abs(result), np.int32(1), np.int32(-1))
-            return np.where(is_inexact, bits + away, bits).view(np.float32)
+            nearest = exact.astype(np.float32)
+            size = np.abs(nearest)
+            stays = (nearest == exact) | ~np.isfinite(nearest)
+            across = nearest.view(np.int32) + np.where(np.abs(exact) > size, np.int32(1), np.int32(-1))
+            result = np.where(stays, nearest, across.view(np.float32))
+            is_subnormal = functools.reduce(np.logical_or, map(_is_subnormal, (exact, *operands)))
+        return np.where(is_subnormal, function(*operands), result) if is_subnormal.any() else result
+
+
+def _is_subnormal(values: np.ndarray) -> np.ndarray:
+    """Return which numbers are too small for a normal float32: each function has its own way with these."""
+    return (np.abs(values) < np.finfo(np.float32).tiny) & (values != 0)

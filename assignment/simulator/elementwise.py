@@ -94,6 +94,11 @@ class Unrounded(Handle):
         super().__init__(np.multiply(lhs.data, rhs.data), lhs.dtype)
         self.factors = lhs.data, rhs.data
 
+    def plus(self, term: np.ndarray, sign: int = 1) -> Handle:
+        """Return the sum, or its negative, rounded once but for rare ties of the sum in float64."""
+        wide = self.factors[0].astype(np.float64) * self.factors[1] + term
+        return Handle((wide if sign > 0 else -wide).astype(np.float32), self.dtype)
+
 
 def _of_floats(name: str, function: Callable, precise: bool = False) -> Callable[["Elementwise", Handle], Handle]:
     """Make an operation that the compiler has for floats alone; 16-bit ones use float32."""
@@ -238,21 +243,20 @@ class Elementwise(AnyVersionBuilder):
     def create_fadd(self, lhs: Handle, rhs: Handle) -> Handle:
         for product, term in ((lhs, rhs), (rhs, lhs)):
             if isinstance(product, Unrounded):
-                return Handle(numerics.fused(*product.factors, term.data), lhs.dtype)
+                return product.plus(term.data)
         return Handle(np.add(lhs.data, rhs.data), lhs.dtype)
 
     @_not_of_8_bits
     def create_fsub(self, lhs: Handle, rhs: Handle) -> Handle:
         if isinstance(lhs, Unrounded):
-            return Handle(numerics.fused(*lhs.factors, -rhs.data), lhs.dtype)
+            return lhs.plus(-rhs.data)
         if isinstance(rhs, Unrounded):
-            factor, other = rhs.factors
-            return Handle(numerics.fused(-factor, other, lhs.data), lhs.dtype)
+            return rhs.plus(-lhs.data, sign=-1)
         return Handle(np.subtract(lhs.data, rhs.data), lhs.dtype)
 
     @_not_of_8_bits
     def create_fmul(self, lhs: Handle, rhs: Handle) -> Handle:
-        if self.watch.draws.moves and lhs.data.dtype == np.float32:
+        if self.watch.draws.moves and lhs.data.dtype == np.float32 and self.options.enable_fp_fusion:
             return Unrounded(lhs, rhs)
         return Handle(np.multiply(lhs.data, rhs.data), lhs.dtype)
 

@@ -79,7 +79,8 @@ def _rest(a: KnownAxes, b: KnownAxes) -> KnownAxes:
 
 
 def _shifted(a: KnownAxes, b: KnownAxes) -> KnownAxes:
-    return _product(a, nothing(len(a.contiguity))._replace(divisibility=(1 << min(b.constant or 0, 29),) * 8))
+    axes = len(a.contiguity)
+    return _product(a, nothing(axes)._replace(divisibility=(1 << min(b.constant or 0, 29),) * axes))
 
 
 def either(a: KnownAxes, b: KnownAxes) -> KnownAxes:
@@ -100,6 +101,17 @@ def _below(a: KnownAxes, b: KnownAxes) -> KnownAxes:
 
 def _above(a: KnownAxes, b: KnownAxes) -> KnownAxes:
     return _below(b, a)
+
+
+def spread(own: KnownAxes, sizes: Sizes, shape: Sizes) -> KnownAxes:
+    """Return what is known of a value of these sizes that is broadcast to a shape."""
+    more = len(shape) - len(sizes)
+    grown = [more > i or (sizes[i - more] == 1 and n > 1) for i, n in enumerate(shape)]
+    padded = [(1,) * more + part for part in own[:3]]
+    contiguity = tuple(1 if new else n for new, n in zip(grown, padded[0], strict=True))
+    divisibility = tuple(own.divisibility[0] if more > i else padded[1][i] for i in range(len(shape)))
+    constancy = tuple(size if new else n for new, n, size in zip(grown, padded[2], shape, strict=True))
+    return own._replace(contiguity=contiguity, divisibility=divisibility, constancy=constancy)
 
 
 Rule = Callable[[KnownAxes, KnownAxes], KnownAxes]

@@ -95,9 +95,12 @@ def _run_programs(
             semantic.forget_constants()
             for name, value in arguments.items():
                 if isinstance(value, tl.tensor):
-                    alignment.admit(value, not kernel.params[name].do_not_specialize)
+                    param = kernel.params[name]
+                    is_aligned = not (param.do_not_specialize or param.do_not_specialize_on_alignment)
+                    alignment.admit(value, is_aligned)
         is_debug = bool(options.get("debug") or self.kwargs.get("debug") or knobs.runtime.debug)
-        builder.set_options(is_debug, options.get("num_warps", _N_WARPS))  # type: ignore[arg-type]
+        n_warps, fuses = options.get("num_warps", _N_WARPS), options.get("enable_fp_fusion")
+        builder.set_options(is_debug, n_warps, fuses)  # type: ignore[arg-type]
         builder.grid_dim = sizes
         body = functools.partial(theirs, kernel.function, **arguments)
         try:
@@ -144,7 +147,8 @@ def call(self: InterpretedFunction, *args: KernelValue, **kwargs: KernelValue) -
         raise RuntimeError("Cannot call @triton.jit'd outside of the scope of a kernel")
     kernel = _kernel(self)
     with builder.watch.unmoved() if self.fn.__module__ == _RANDOM else contextlib.nullcontext():
-        return theirs(kernel.function, *map(_unboxed, args), **{name: _unboxed(v) for name, v in kwargs.items()})
+        given = map(builder.entering, map(_unboxed, args))
+        return theirs(kernel.function, *given, **{name: builder.entering(_unboxed(v)) for name, v in kwargs.items()})
 
 
 def _unboxed(value: KernelValue) -> KernelValue:
@@ -182,9 +186,9 @@ def _constants(fn: Callable) -> dict[str, tl.constexpr]:
 
 
 def _params(signature: inspect.Signature, options: Mapping[str, Sequence[int | str]]) -> dict[str, KernelParam]:
-    unspecialized = options.get("do_not_specialize") or ()
+    left_alone = [options.get(f"do_not_specialize{of}") or () for of in ("", "_on_alignment")]
     return {
-        name: KernelParam(i, parameter, i in unspecialized or name in unspecialized, False)
+        name: KernelParam(i, parameter, *(i in among or name in among for among in left_alone))
         for i, (name, parameter) in enumerate(signature.parameters.items())
     }
 

@@ -41,7 +41,7 @@ _FUNCTIONS: dict[str, Callable] = {
     "nearbyint": np.rint,
     "powi": np.power,
     "rcp_rn": lambda x: 1 / x,
-    "round": lambda x: np.copysign(np.floor(np.abs(x) + x.dtype.type(0.5)), x),
+    "round": lambda x: np.trunc(x + np.copysign(np.nextafter(x.dtype.type(0.5), x.dtype.type(0)), x)),
     "rsqrt": lambda x: 1 / np.sqrt(x),
     "rsqrt_rn": lambda x: 1 / np.sqrt(_wide(x)),
     "sqrt_rn": np.sqrt,

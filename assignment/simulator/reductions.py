@@ -201,28 +201,24 @@ def _compare_trees(
 ) -> None:
     """Tell of a function whose results in float64 depend on the tree, at the first use of a line."""
     call, where = calls.current(), place()
-    if where in call.compared:
+    if where in call.compared or len(arrays) > 1:  # several values may say one thing in several ways
         return
     call.compared.add(where)
-    wide = [tl.float64 if ty.is_floating() else ty for ty in types]
-    few = [x.reshape(len(x), -1)[:, :_COMPARED].astype(numpy_type(ty)) for x, ty in zip(arrays, wide, strict=True)]
-    combine = _combine(combine_fn, wide)
-    with np.errstate(all="ignore"), suppress(TypeError, ValueError):  # a function of other types
-        ours, halves = (function(few, combine, each) for each in (tree, Tree(1, 1, False)))
-        floats = [pair for pair in zip(ours, halves, few, strict=True) if pair[0].dtype.kind == "f"]
-        for one, other, all_of in floats or zip(ours, halves, few, strict=True):
-            largest = np.max(np.abs(all_of[np.isfinite(all_of)]), initial=0.0)
-            apart = np.abs(one - other) > _SAME * np.maximum(np.abs(one), largest)
-            if apart.any():
-                at_first = tuple(np.argwhere(apart)[0])
-                call.warn(
-                    f"not associative: {combine_fn.__name__} gives {one[at_first]:.6g} in one tree and "
-                    f"{other[at_first]:.6g} in another, of the same elements\n{at(where)}\n  nothing says in "
-                    f"which tree a GPU combines them {LEFT_OPEN}: f(f(a, b), c) must be f(a, f(b, c)); of tl.reduce "
-                    "also f(a, b) f(b, a)",
-                    (where, "tree"),
-                )
-                return
+    wide = tl.float64 if types[0].is_floating() else types[0]
+    few = arrays[0].reshape(len(arrays[0]), -1)[:, :_COMPARED].astype(numpy_type(wide))
+    combine = _combine(combine_fn, [wide])
+    with np.errstate(all="ignore"), suppress(Exception):  # a function of other types
+        (one,), (other,) = (function([few], combine, each) for each in (tree, Tree(1, 1, is_swapped=False)))
+        largest = np.max(np.abs(few[np.isfinite(few)]), initial=0.0)
+        apart = np.abs(one - other) > _SAME * np.maximum(np.abs(one), largest)
+        if apart.any():
+            first = tuple(np.argwhere(apart)[0])
+            call.warn(
+                f"not associative: {combine_fn.__name__} gives {one[first]:.6g} in one tree and {other[first]:.6g} in "
+                f"another, of the same elements\n{at(where)}\n  nothing says in which tree a GPU combines them "
+                f"{LEFT_OPEN}: f(f(a, b), c) must be f(a, f(b, c)); of tl.reduce also f(a, b) f(b, a)",
+                (where, "tree"),
+            )
 
 
 def _ufunc(combine_fn: KernelFunction) -> np.ufunc | None:

@@ -201,13 +201,13 @@ class Watch:
         flat = values.reshape(-1)
         return (flat if stays else flat[self.draws.order(*shape)]).reshape(shape)
 
-    def false_hint(self, hint: str) -> None:
-        """Tell of a hint of this line that does not hold."""
-        who = f"program {self._regions.program} of {self.kernel}"
+    def false_hint(self, promised: Place) -> None:
+        """Tell of a hint that does not hold, on which the access of this line rests."""
         self._call.warn(
-            f"{FalseHint.kind}: {who} says {hint}, which does not hold\n{at(place())}\n"
-            f"  the compiler believes it: leave it out, or make it true {LEFT_OPEN}",
-            (place(), "hint"),
+            f"{FalseHint.kind}: what program {self._regions.program} of {self.kernel} promises does not hold\n"
+            f"{at(promised)}\n  an access is compiled by it\n{at(place(), '    ')}\n"
+            f"  leave it out, or make it true {LEFT_OPEN}",
+            (promised, "hint"),
         )
 
     def barrier(self) -> None:
