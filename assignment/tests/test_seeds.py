@@ -14,6 +14,7 @@ import torch
 from assignment import plugin
 from assignment.commands import cli
 from assignment.judge import seeds
+from assignment.plugin import fixtures
 from assignment.simulator import calls, launch
 
 HANDBOOK = Path(__file__).parents[1] / "README.md"
@@ -118,3 +119,25 @@ def test_natural_numbers_are_read_as_before():
 def test_the_handbook_gives_nobody_a_seed():
     """A class graded with the one that it shows would know its inputs"""
     assert not re.search(r"--seed[ =]\d", HANDBOOK.read_text())
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 7, 22])
+def test_some_cases_of_each_check_move_last_bits(n):
+    """Two at least, where there are as many, and not all of many; a case alone moves what it moves among others"""
+    mark = SimpleNamespace(args=("case", range(n)))
+    moved = [
+        [
+            fixtures.moves_last_bits(
+                SimpleNamespace(
+                    path=Path("test_x.py"), name="test", originalname="test", callspec=SimpleNamespace(indices={"case": i}),
+                    iter_markers=lambda name: [mark],
+                ),
+                seed,
+            )
+            for i in range(n)
+        ]
+        for seed in range(20)
+    ]  # fmt: skip
+    assert min(map(sum, moved)) >= min(n, 2)
+    assert n < 4 or max(map(sum, moved)) <= n / 2
+    assert n < 4 or len(set(map(tuple, moved))) > 1

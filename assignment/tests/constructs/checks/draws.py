@@ -223,7 +223,7 @@ def check_the_last_bit_moves_where_a_result_is_not_exact() -> None:
     plain, moved = functions(x, UNMOVED), functions(torch.cat([x[:128], x[:128]]), MOVED)
     assert torch.equal(moved[:, :128], moved[:, 128:])
     plain, moved, exact = plain[:, :128], moved[:, :128], exact[:, :128]
-    assert (exact.float() != moved)[:5].float().mean() > 0.98
+    assert (plain != moved)[:5].float().mean() > 0.98
     assert torch.equal(plain[5], moved[5])
     units = (moved.double() - exact).abs() / 2.0 ** (moved.frexp().exponent - 24)
     assert units[:5].max() <= 2  # NumPy's own are not all rounded correctly
