@@ -129,7 +129,8 @@ def test_some_cases_of_each_check_move_last_bits(n):
         [
             fixtures.moves_last_bits(
                 SimpleNamespace(
-                    path=Path("test_x.py"), name="test", originalname="test", callspec=SimpleNamespace(indices={"case": i}),
+                    path=Path("test_x.py"), name="test", originalname="test",
+                    callspec=SimpleNamespace(indices={"case": i}),
                     iter_markers=lambda name: [mark],
                 ),
                 seed,
