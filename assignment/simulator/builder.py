@@ -47,7 +47,7 @@ class Builder(Elementwise):
         wanted = (debug, num_warps, self._fuses if fuses is None else fuses)
         if wanted != (self.options.debug, self.options.num_warps, self.options.enable_fp_fusion):
             names = ("debug", "num_warps", "enable_fp_fusion")
-            self.options = dataclasses.replace(self.options, **dict(zip(names, wanted, strict=True)))
+            self.options = theirs(dataclasses.replace, self.options, **dict(zip(names, wanted, strict=True)))
 
     def believe(self, hint: str, value: Handle, sizes: tuple[int, ...]) -> None:
         """Do nothing: where a kernel has hints, alignment.py's builder takes this one's place."""
