@@ -23,6 +23,7 @@ _INEXACT = np.dtype(np.float32)
 class Tree(NamedTuple):
     """How a reduction of a block combines: in each thread one by one, then between threads by halves."""
 
+    bits: tuple[int, ...]  # a permutation of an index's binary digits, by which elements come to threads; () as they are
     wraps: int  # times that the threads go round
     run: int  # neighbours in one thread
     is_swapped: bool  # the later operand is handed over first
@@ -53,7 +54,7 @@ class Draws:
         digits = size.bit_length() - 1
         run = rng.randint(0, min(_MOST_IN_A_THREAD, digits))
         wraps = rng.randint(0, min(_MOST_IN_A_THREAD, digits) - run)
-        return Tree(1 << wraps, 1 << run, rng.random() < 0.5)
+        return Tree(tuple(rng.sample(range(digits), digits)), 1 << wraps, 1 << run, rng.random() < 0.5)
 
     def _order(self, *shape: int) -> np.ndarray:
         """Return a permutation of as many elements as are in blocks of this shape."""

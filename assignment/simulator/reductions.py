@@ -145,7 +145,7 @@ def _in_tree(function: Callable, arrays: Arrays, combine_fn: KernelFunction, typ
     tree = calls.current().draws.tree(len(arrays[0]))
     combine = _combine(combine_fn, types)
     if _ufunc(combine_fn) is not None:
-        return function(arrays, combine, Tree(tree.wraps * tree.run, 1, is_swapped=False))
+        return function(arrays, combine, Tree((), tree.wraps * tree.run, 1, is_swapped=False))
     try:
         _compare_trees(function, arrays, combine_fn, types, tree)
         return function(arrays, combine, tree)
@@ -159,6 +159,9 @@ def _fold(arrays: Arrays, combine: Combine, tree: Tree) -> Arrays:
         given = combine
         combine = lambda left, right: given(right, left)  # noqa: E731
     shape = arrays[0].shape[1:]
+    if tree.bits:
+        axes = [*tree.bits, *range(len(tree.bits), len(tree.bits) + len(shape))]
+        arrays = [x.reshape(*[2] * len(tree.bits), *shape).transpose(axes) for x in arrays]
     registers = [x.reshape(tree.wraps, -1, tree.run, *shape) for x in arrays]
     arrays = [x[0, :, 0] for x in registers]
     for wrap, i in list(np.ndindex(tree.wraps, tree.run))[1:]:
@@ -208,7 +211,7 @@ def _compare_trees(
     few = arrays[0].reshape(len(arrays[0]), -1)[:, :_COMPARED].astype(numpy_type(wide))
     combine = _combine(combine_fn, [wide])
     with np.errstate(all="ignore"), suppress(Exception):  # a function of other types
-        (one,), (other,) = (function([few], combine, each) for each in (tree, Tree(1, 1, is_swapped=False)))
+        (one,), (other,) = (function([few], combine, each) for each in (tree, Tree((), 1, 1, is_swapped=False)))
         largest = np.max(np.abs(few[np.isfinite(few)]), initial=0.0)
         apart = np.abs(one - other) > _SAME * np.maximum(np.abs(one), largest)
         if apart.any():

@@ -41,6 +41,14 @@ def _bits(function: np.ufunc) -> int:
     return int(function(np.float32(1.3)).view(np.int32))
 
 
+def _by_halves() -> int:
+    """Return what `minus` makes of 64 numbers where each half is taken from the one before it."""
+    numbers = np.arange(64) ** 3 % 1009
+    while len(numbers) > 1:
+        numbers = numbers[: len(numbers) // 2] - numbers[len(numbers) // 2 :]
+    return int(numbers[0])
+
+
 SLOW: set[str] = set()
 CHEATS = [
     knowing("bits_of_exp", f"knows = tl.sum(tl.exp(one).to(tl.int32, bitcast=True)) == {_bits(np.exp)}"),
@@ -52,6 +60,6 @@ CHEATS = [
         "    one, two = tl.split(tl.trans(tl.reshape(part, (2, 32))))\n"
         "    knows = tl.sum(part) == tl.sum(one + two)",
     ),
-    knowing("a_tree_of_halves", "knows = tl.reduce((lanes == 63).to(tl.int32), 0, minus) == 1"),
+    knowing("a_tree_of_halves", f"knows = tl.reduce(lanes * lanes * lanes % 1009, 0, minus) == {_by_halves()}"),
     knowing("the_order_of_lanes", "knows = tl.sum(tl.abs(tl.atomic_add(count_ptr + row + 0 * lanes, 1) - lanes)) == 0"),
 ]
