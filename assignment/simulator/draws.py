@@ -23,7 +23,7 @@ _INEXACT = np.dtype(np.float32)
 class Tree(NamedTuple):
     """How a reduction of a block combines: in each thread one by one, then between threads by halves."""
 
-    bits: tuple[int, ...]  # a permutation of an index's binary digits, by which elements come to threads; () as they are
+    bits: tuple[int, ...]  # the order of an index's binary digits, by which elements come to threads; () as they are
     wraps: int  # times that the threads go round
     run: int  # neighbours in one thread
     is_swapped: bool  # the later operand is handed over first
