@@ -51,8 +51,9 @@ def answer(function: Callable, request: Direct, tensors: list, device: str, fold
         # each in memory of its own
         groups = [[result.clone() for result in group] for group in groups]
     flat = moved([tensor.detach() for group in groups for tensor in group], "cpu")
-    notes, nans = (told(text.replace(f"{folder}/", "") for text in of) for of in (seen.warnings, seen.nans.values()))
-    return Ok(tuple(map(len, groups)), bare, notes=notes, nans=nans), flat
+    said = seen.warnings, seen.nans.values(), seen.orders
+    notes, nans, orders = (told(text.replace(f"{folder}/", "") for text in of) for of in said)
+    return Ok(tuple(map(len, groups)), bare, notes=notes, nans=nans, orders=orders), flat
 
 
 def handled(function: Callable, request: Direct, tensors: list, seen: "calls.Call") -> tuple[list[list], bool]:
@@ -88,7 +89,7 @@ def refuse_shared_memory(inputs: InputsBefore, results: list) -> None:
 def watched(tensors: list, request: Direct, device: str) -> "Iterator[calls.Call]":
     """Collect the simulator's faults and warnings about launches inside; nothing on a GPU."""
     if device != "cpu":
-        yield SimpleNamespace(faults=[], warnings=[], nans={}, begin_again=lambda: None)  # type: ignore[misc]
+        yield SimpleNamespace(faults=[], warnings=[], nans={}, orders=[], begin_again=lambda: None)  # type: ignore[misc]
         return
     from assignment.simulator import calls  # not there in a process that times
 

@@ -63,6 +63,7 @@ class Run:
         self.notes: list[str] = []  # what the simulator remarked during all calls
         self.unstored: list[str] = []  # which elements of results no program has stored
         self.nans: list[str] = []  # where kernels made a NaN of numbers
+        self.orders: list[str] = []  # in which programs met
         self.reads: list[str] = []  # where host code read the value of a stand-in
         self.unplayed: list[str] = []  # which operations took part that are not played
         self.moved: list[Moved] = []  # what calls moved of their inputs and results
@@ -331,6 +332,7 @@ class Run:
         if reply.evidence:
             self._accuse(function, reply.evidence)
         append_new(self.nans, reply.nans)
+        append_new(self.orders, reply.orders)
         append_new(self.reads, reply.reads)
         append_new(self.unplayed, reply.unplayed)
         append_new(self.unstored, reply.unstored)

@@ -23,7 +23,7 @@ MOST = {  # of other lists
 }  # fmt: skip
 MAX_NAME = 200  # characters
 LINES = ("name", "place", "constants", "config", "spilled_at")  # of a kernel
-SAID = ("unstored", "notes", "evidence", "doubts", "nans", "reads", "unplayed")  # beside the results
+SAID = ("unstored", "notes", "evidence", "doubts", "nans", "orders", "reads", "unplayed")  # beside the results
 MEASURED = ("events_s", "peak", "tuned", "constants", "constants_of")  # likewise; nothing where it cannot be read
 SITE = re.compile(r"[^\n]+:\d+:\d+:\w+")  # path, line, column and kind of an expression in a kernel
 KINDS = (Ok, Raised, Failed, Fault, Compiled, Broken)

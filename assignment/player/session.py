@@ -87,6 +87,7 @@ class PlayerSession:
             evidence=told(player.work.evidence),
             doubts=told([*player.work.doubts, TOO_MANY] if are_lost else player.work.doubts),
             nans=told(seen.nans.values()),
+            orders=told(seen.orders),
             reads=told(dict.fromkeys(played.reads)),
             unplayed=told(player.work.unplayed),
             constants=tuple(seen_of),

@@ -133,8 +133,8 @@ def outcome(is_inline: bool, error: BaseException | None, door: Door, staff: lis
         staff += [error.staff] if error.staff else []
         return error.status, str(error)
     if isinstance(error, AssertionError) and door:
-        look, plain = functools.partial(with_origin_of_nan, error, door), str(error)
-        return score.FAIL, failure.diagnosed("the origin of a NaN was not found", look, plain, staff)
+        look, plain = functools.partial(with_origins, error, door), str(error)
+        return score.FAIL, failure.diagnosed("the origin of a wrong value was not found", look, plain, staff)
     said = f"{type(error).__name__}: {error}"
     if is_inline:
         is_todo = isinstance(error, NotImplementedError)
@@ -142,11 +142,15 @@ def outcome(is_inline: bool, error: BaseException | None, door: Door, staff: lis
     return score.GRADER_ERROR, f"{said}\nThis is not your code: please report it to the staff."
 
 
-def with_origin_of_nan(error: AssertionError, door: Door) -> str:
-    """Return the message, with the lines of kernels that have made a NaN if a result has any; the map comes last."""
-    said, nans = str(error), door.nans if isinstance(door, Run) else []
-    if not isinstance(error, compare.Mismatch) or not nans or not any(x.isnan().any() for x in error.got):
-        return said
+def with_origins(error: AssertionError, door: Door) -> str:
+    """Return the message, with what kernels did that wrong values may come from; the map comes last.
+
+    That is how their programs met, where that matters; if a result has a NaN, where one was made.
+    """
+    if not isinstance(error, compare.Mismatch) or not isinstance(door, Run):
+        return str(error)
+    origins = [*door.orders]
+    if door.nans and any(x.isnan().any() for x in error.got):
+        origins += ["  a kernel makes a NaN of numbers, ∞ − ∞, 0 · ∞, 0 / 0 or ∞ / ∞:", *door.nans]
     drawn = error.map.lines if error.map else []
-    before = said.splitlines()[: -len(drawn) or None]
-    return "\n".join([*before, "  a kernel makes a NaN of numbers, ∞ − ∞, 0 · ∞, 0 / 0 or ∞ / ∞:", *nans, *drawn])
+    return "\n".join([*str(error).splitlines()[: -len(drawn) or None], *origins, *drawn])

@@ -46,6 +46,7 @@ class Ok(AnyReply):
     evidence: tuple[str, ...] = ()  # that results are not the work that was asked for
     doubts: tuple[str, ...] = ()  # what it leaves to the staff to judge
     nans: tuple[str, ...] = ()  # where kernels made a NaN of numbers
+    orders: tuple[str, ...] = ()  # in which programs met, where what they give depends on it
     reads: tuple[str, ...] = ()  # where host code read the value of a stand-in
     unplayed: tuple[str, ...] = ()  # which operations took part that are not played
     events_s: float = 0.0  # of a call that was timed on a GPU,

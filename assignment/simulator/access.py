@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .acquired import plain, remember
 from .draws import Draws
 from .races import Lanes
 from .watch import Order, Watch
@@ -19,7 +18,6 @@ def load(
     watch: Watch, addresses: np.ndarray, mask: np.ndarray | None, other: np.ndarray | None, dtype: np.dtype
 ) -> np.ndarray:
     """Return the elements at `addresses`; `other` (zero without one) where the mask is false."""
-    addresses, mask = watch.choose(addresses, mask)
     watch.note("loaded", addresses, mask, dtype.itemsize)
     if mask is None or mask.all():
         values = watch.read(addresses, dtype, lambda: np.arange(addresses.size))
@@ -37,8 +35,7 @@ def load(
 
 def store(watch: Watch, addresses: np.ndarray, values: np.ndarray, mask: np.ndarray | None) -> None:
     """Write `values` at `addresses`; of several lanes at one address the last is kept."""
-    addresses, mask = watch.choose(addresses, mask)
-    values = np.broadcast_to(plain(values), addresses.shape)
+    values = np.broadcast_to(values, addresses.shape)
     watch.note("stored", addresses, mask, values.itemsize)
     lanes: Lanes = lambda: np.arange(addresses.size)  # noqa: E731
     if mask is not None and not mask.all():
@@ -62,19 +59,18 @@ def update(
     Lanes at one address are updated in an order that is drawn. The elements have the type of the operands. Lanes
     outside the mask return zero.
     """
-    addresses, mask = watch.choose(addresses, mask)
     watch.note("updated", addresses, mask, operands[0].itemsize)
-    shape, dtype, acquired = addresses.shape, operands[0].dtype, frozenset[int]()
+    shape, dtype = addresses.shape, operands[0].dtype
     active = np.arange(addresses.size) if mask is None else np.flatnonzero(np.broadcast_to(mask, shape))
     addresses = addresses.ravel()
-    operands = tuple(np.broadcast_to(plain(x), shape).ravel() for x in operands)
+    operands = tuple(np.broadcast_to(x, shape).ravel() for x in operands)
     old = np.zeros(addresses.size, dtype)
     if active.size:
         watch.note_values(operands[0][active])
-        acquired = watch.begin_update(addresses[active], dtype, order)
+        watch.begin_update(addresses[active], operation, dtype, order)
     for lanes in _without_duplicates(addresses, active, watch.draws):
         old[lanes] = watch.update(addresses[lanes], operation, tuple(x[lanes] for x in operands))
-    return remember(old.reshape(shape), acquired)
+    return old.reshape(shape)
 
 
 def _without_duplicates(addresses: np.ndarray, lanes: np.ndarray, draws: Draws) -> list[np.ndarray]:

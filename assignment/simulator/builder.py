@@ -17,7 +17,6 @@ import triton.language as tl
 from assignment.whose import theirs
 
 from . import access, numerics, scaled
-from .acquired import locks_in, plain, remember
 from .elementwise import Elementwise, Handle, MaskedResult
 from .faults import place
 from .kernel_values import KernelValue
@@ -137,12 +136,15 @@ class Builder(Elementwise):
 
     def load(self, ptrs: Handle, mask: Handle | np.ndarray | None, other: Handle | None, is_volatile: bool) -> Handle:
         ty = ptrs.get_element_ty()
-        acquired = self.watch.polled(ptrs.data, Order()) if is_volatile else frozenset()
+        if is_volatile:
+            self.watch.polls(ptrs.data, Order())
         fill = None if other is None else other.data
         if isinstance(mask, Handle) and mask.dtype.scalar != tl.int1:  # Triton says so of a store, and fails at a load
             raise ValueError(f"Mask must have boolean scalar type, got {mask.dtype}: write a comparison")
         values = access.load(self.watch, ptrs.data, array_of(mask), fill, numpy_type(ty))
-        return Handle(remember(values, acquired), ty)
+        if is_volatile:
+            self.watch.found(ptrs.data, values)
+        return Handle(values, ty)
 
     def store(self, ptrs: Handle, value: Handle, mask: Handle | np.ndarray | None) -> None:
         values = convert(value.data, numpy_type(ptrs.get_element_ty()))
@@ -172,9 +174,7 @@ class Builder(Elementwise):
             raise TypeError(f"tl.atomic_cas on {types[0]} got {types[1]} and {types[2]}: cast them to {types[0]}")
         bits = f"u{val.data.itemsize}"
         new, expected = val.data.view(bits), cmp.data.view(bits)
-        old = access.update(
-            self.watch, ptr.data, None, _exchange_if_equal, new, expected, order=_order(sem, scope, True)
-        )
+        old = access.update(self.watch, ptr.data, None, _exchange_if_equal, new, expected, order=_order(sem, scope))
         return Handle(old.view(val.data.dtype), val.dtype)
 
     def create_atomic_rmw(
@@ -182,14 +182,16 @@ class Builder(Elementwise):
     ) -> Handle:
         old = access.update(self.watch, ptr.data, mask.data, _UPDATES[op.name], val.data, order=_order(sem, scope))
         result = Handle(old, val.dtype)
-        return result if mask.data.all() else MaskedResult(result, ~plain(mask.data), self.watch, place())
+        return result if mask.data.all() else MaskedResult(result, ~mask.data, self.watch, place())
 
     def create_atomic_load(self, ptr: Handle, mask: Handle, sem: ir.MEM_SEMANTIC, scope: ir.MEM_SYNC_SCOPE) -> Handle:
         ty = ptr.get_element_ty()
         active = ptr.data if mask.data.all() else ptr.data[np.broadcast_to(mask.data, ptr.data.shape)]
-        acquired = self.watch.polled(active, _order(sem, scope)) if active.size else frozenset()
+        if active.size:
+            self.watch.polls(active, _order(sem, scope))
         values = access.load(self.watch, ptr.data, mask.data, None, numpy_type(ty))
-        return Handle(remember(values, acquired), ty)
+        self.watch.found(active, values)
+        return Handle(values, ty)
 
     def create_atomic_store(
         self, ptr: Handle, val: Handle, mask: Handle, sem: ir.MEM_SEMANTIC, scope: ir.MEM_SYNC_SCOPE
@@ -200,19 +202,16 @@ class Builder(Elementwise):
     def create_atomic_poll(
         self, ptr: Handle, expected: Handle, timeout_ns: Handle | int, sem: ir.MEM_SEMANTIC, scope: ir.MEM_SYNC_SCOPE
     ) -> Handle:
-        """Look once: the programs that run before have stored what they store, and no other does while this one waits.
-
-        Raises NotImplementedError where a GPU would wait for a program that runs later.
-        """
-        acquired = self.watch.polled(ptr.data, _order(sem, scope))
-        values = access.load(self.watch, ptr.data, None, None, numpy_type(ptr.get_element_ty()))
-        is_there = values == expected.data
-        if isinstance(timeout_ns, Handle):
-            return Handle(remember(is_there, acquired), tl.int1)
-        if not is_there.all():
-            self.watch.refuse_to_wait()
-        self.watch.decide(remember(is_there, acquired))  # what comes after it does so because it has seen this
-        return Handle(is_there, tl.int1)
+        """Look again and again until it is there, or with a timeout once."""
+        while True:
+            self.watch.polls(ptr.data, _order(sem, scope))
+            values = access.load(self.watch, ptr.data, None, None, numpy_type(ptr.get_element_ty()))
+            is_there = values == expected.data
+            if not is_there.all():
+                missing = np.flatnonzero(~is_there)[:1]
+                self.watch.found(ptr.data.ravel()[missing], values.ravel()[missing])
+            if isinstance(timeout_ns, Handle) or is_there.all():
+                return Handle(is_there, tl.int1)
 
     def create_descriptor_reduce(
         self, kind: ir.DESCRIPTOR_REDUCE_KIND, desc: interpreter.TensorDescHandle, value: Handle, indices: list[Handle]
@@ -290,8 +289,7 @@ def _block_of(desc: interpreter.TensorDescHandle, starts: list[Handle]) -> tuple
             within = (along >= 0) & (along < n)
             inside = within if inside is None else inside & within
     mask = None if inside is None else np.broadcast_to(inside, ptrs.shape)
-    locks = locks_in([handle.data for handle in (desc.base, *desc.shape, *desc.strides, *starts)])
-    return Handle(remember(ptrs, locks), desc.base.dtype.scalar), mask
+    return Handle(ptrs, desc.base.dtype.scalar), mask
 
 
 @functools.lru_cache(maxsize=64)
@@ -306,10 +304,10 @@ def array_of(mask: Handle | np.ndarray | None) -> np.ndarray | None:
     return mask.data if isinstance(mask, Handle) else mask
 
 
-def _order(sem: ir.MEM_SEMANTIC, scope: ir.MEM_SYNC_SCOPE, is_exchange_if_equal: bool = False) -> Order:
+def _order(sem: ir.MEM_SEMANTIC, scope: ir.MEM_SYNC_SCOPE) -> Order:
     acquires = sem not in (ir.MEM_SEMANTIC.RELAXED, ir.MEM_SEMANTIC.RELEASE)
     releases = sem not in (ir.MEM_SEMANTIC.RELAXED, ir.MEM_SEMANTIC.ACQUIRE)
-    return Order(acquires, releases, "cta" if scope == ir.MEM_SYNC_SCOPE.CTA else "gpu", is_exchange_if_equal)
+    return Order(acquires, releases, "cta" if scope == ir.MEM_SYNC_SCOPE.CTA else "gpu")
 
 
 def _operand_type(x: Handle, input_precision: ir.INPUT_PRECISION) -> str:

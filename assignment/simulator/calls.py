@@ -52,6 +52,7 @@ class Call:
     warnings: list[str] = field(default_factory=list)
     # where an operation of a kernel made a NaN of numbers
     nans: dict[Place, str] = field(default_factory=dict)
+    orders: list[str] = field(default_factory=list)  # in which programs met, where it matters, in words
     empty_grids: list[str] = field(default_factory=list)  # launches of no program, in words
     n_launches: int = 0
     follower: Follower | None = None

@@ -137,7 +137,6 @@ def loop(*bounds: KernelValue) -> Iterator[tl.tensor]:
             raise TypeError(f"for loop bounds and step must all be ints, got {bound.dtype}")
         if bound.handle.data.size != 1:
             raise TypeError(f"for loop bounds and step must be scalars, got {bound.type}")
-        semantic.builder.watch.decide(bound.handle.data)
     ty = theirs(semantic.integer_promote_impl, tensors[0].dtype, tensors[1].dtype)
     ty = theirs(semantic.integer_promote_impl, ty, tensors[2].dtype)
     dtype = numpy_type(ty)

@@ -71,6 +71,12 @@ class Endless(MemoryFault):
     kind = "endless loop"
 
 
+class Deadlock(MemoryFault):
+    """All programs that are left wait for what none of them does."""
+
+    kind = "deadlock"
+
+
 def place() -> Place:
     """Return where in the kernel, and in the device functions that it calls, the program is."""
     found: list[tuple[CodeType, int]] = []

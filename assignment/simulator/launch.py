@@ -11,7 +11,7 @@ import inspect
 import itertools
 import random
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,9 +23,11 @@ from . import alignment, calls
 from .arguments import typed
 from .builder import Builder
 from .calls import Call
-from .faults import MemoryFault, OutOfBounds, Program, Race
+from .faults import MemoryFault, Program
 from .kernel_values import Grid, KernelValue, LaunchArgument, grid_sizes
-from .rewrite import follows_hints, rewrite, waits
+from .meeting import MeetingPrograms
+from .programs import FirstRace
+from .rewrite import follows_hints, may_meet, rewrite, unused_results, waits
 from .semantic import builder, semantic
 from .triton_private import InterpretedFunction, JITFunction, KernelParam, knobs
 from .variables import explain
@@ -85,7 +87,7 @@ def _run_programs(
     if 0 in sizes:
         call.empty_grids.append(f"{self.__name__} was launched with the grid {sizes}, which is 0 programs")
     call.constants.append({})
-    watch = Watch(self.__name__, sizes, kernel.waits, call)
+    watch = Watch(self.__name__, sizes, call)
     with _one_at_a_time, np.errstate(all="ignore", invalid="call", call=watch.makes_nan):
         builder.watch = watch
         watch.record_for(self.fn)
@@ -103,8 +105,12 @@ def _run_programs(
         builder.set_options(is_debug, n_warps, fuses)  # type: ignore[arg-type]
         builder.grid_dim = sizes
         body = functools.partial(theirs, kernel.function, **arguments)
+        ids = _programs(sizes, kernel, call)
         try:
-            _run_each(_programs(sizes, kernel, call), kernel.waits, functools.partial(watch.run, body=body))
+            if may_meet(self.fn, values.values()):
+                MeetingPrograms(watch, body, call, unused_results(self.fn)).run(ids, kernel.waits)
+            else:
+                _run_each(ids, functools.partial(watch.run, body=body))
         except MemoryFault as fault:
             call.faults.append(fault)
             raise
@@ -117,28 +123,11 @@ def _run_programs(
             del builder.watch  # which holds the launch's tensors
 
 
-def _run_each(programs: Iterator[Program], waits: bool, run_one: Callable[[Program], None]) -> None:
-    """Run every program.
-
-    After a race the other programs still run, and one that goes out of bounds is reported first:
-    both may come from one missing bound. Programs that wait for each other are not run on, since
-    they could wait for one that has stopped.
-    """
-    race: Race | None = None
+def _run_each(programs: Sequence[Program], run_one: Callable[[Program], None]) -> None:
+    faults = FirstRace()
     for builder.grid_idx in programs:
-        try:
-            run_one(builder.grid_idx)
-        except Race as fault:
-            race = race or fault
-            if waits:
-                break
-        except OutOfBounds:
-            raise
-        except Exception:
-            if race is None:
-                raise
-    if race is not None:
-        raise race
+        faults.run(functools.partial(run_one, builder.grid_idx))
+    faults.tell()
 
 
 def call(self: InterpretedFunction, *args: KernelValue, **kwargs: KernelValue) -> KernelValue:
@@ -203,15 +192,14 @@ def _bind(kernel: _Kernel, args: tuple, kwargs: dict[str, LaunchArgument]) -> di
     return bound.arguments
 
 
-def _programs(sizes: Program, kernel: _Kernel, call: Call) -> Iterator[Program]:
+def _programs(sizes: Program, kernel: _Kernel, call: Call) -> Sequence[Program]:
     """Return the program ids of a grid; none if a size is zero.
 
-    A GPU promises no order, so here it is shuffled. Programs that wait for others run x fastest, as
-    a GPU starts them: they run one after another, so each must find its condition met. The order
-    does not reveal the seed.
+    A GPU promises no order, so here it is shuffled. Programs that wait for others begin x fastest, as
+    on a GPU. The order does not reveal the seed.
     """
     ids = [(x, y, z) for z, y, x in itertools.product(*(range(size) for size in reversed(sizes)))]
     call.n_launches += 1
     if not kernel.waits:
         random.Random(hashlib.sha512(f"{call.seed} {call.n_launches}".encode()).digest()).shuffle(ids)
-    return iter(ids)
+    return ids

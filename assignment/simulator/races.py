@@ -11,17 +11,20 @@ only after a barrier.
 """
 
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
-from .acquired import Locks
 from .faults import Place, Program, Race, at, place
 from .shadow import Shadow
 
 Name = Callable[[int], str]  # of the element in a lane
 Lanes = Callable[[], np.ndarray]  # their numbers in the block
+_REMEDY = "give each program elements of its own, or use atomics on memory that starts at zero"
 _REMEMBERED = 256  # stores of a program
+MET = "met"  # the mark of elements that programs touch whose order may matter
+MIXED = 9  # the number of an atomic that does not come in any order with others
 
 
 class RaceEvent(NamedTuple):
@@ -30,45 +33,57 @@ class RaceEvent(NamedTuple):
     program: Program
     action: str
     where: Place
+    by: int = 0  # the actor's number
+
+
+@dataclass
+class Actor:
+    """A program, as far as what it does is ordered with what others do."""
+
+    program: Program = (0, 0, 0)
+    number: int = 0
+    first: int = 1  # its first event
+    barrier: int = 1  # the event after its last barrier
+    acquired: set[int] = field(default_factory=set)  # addresses
+    # its stores since its last barrier: unit, pieces, lanes
+    recent: dict[int, tuple[int, np.ndarray, Lanes | None]] = field(default_factory=dict)
 
 
 class Races:
     """The events of one launch, in the order in which its programs ran."""
 
-    def __init__(self, kernel: str, waits: bool, warn: Callable[[str, Hashable], None]) -> None:
-        """Set up; `waits` is whether the kernel has a loop in which it can wait for others."""
-        self._kernel, self._waits, self._warn = kernel, waits, warn
+    def __init__(self, kernel: str, warn: Callable[[str, Hashable], None]) -> None:
+        self._kernel, self._warn = kernel, warn
         self._events = [RaceEvent((0, 0, 0), "", ())]
+        self._actors = np.zeros(1, np.int32)  # of the events, once programs sleep
+        self._sleeps = False
+        self._n_actors = 0
         # address of a lock → program → its last event before
         self._released: dict[int, dict[Program, int]] = {}
-        # what atomics of this program acquired, whether it looked or not
-        self._offered: Locks = frozenset()
-        self._seen: Locks = frozenset()  # those whose value has decided what the program does
-        # those whose value decides what the access of the moment touches
-        self._seen_now: Locks = frozenset()
-        self._program: Program = (0, 0, 0)
-        self._first = 1  # event of the program that runs
-        self._barrier = 1  # event of it after its last barrier
-        # its stores since then: unit, pieces, lanes
-        self._recent: dict[int, tuple[int, np.ndarray, Lanes | None]] = {}
+        self.actor = Actor()  # that runs
+        self.has_met = False  # whether any element is marked
 
     def begin(self, program: Program) -> None:
         """Start the next program."""
-        self._program, self._first = program, len(self._events)
-        self._offered = self._seen = self._seen_now = frozenset()
+        self._n_actors += 1
+        self.actor = Actor(program, self._n_actors, len(self._events))
         self.barrier()
+
+    def sleeps(self) -> None:
+        """Let others run before the program that runs has ended: its events are not the last ones."""
+        if not self._sleeps:
+            self._sleeps = True
+            self._actors = np.array([event.by for event in self._events], np.int32)
+
+    def _is_foreign(self, events: np.ndarray) -> np.ndarray:
+        """Return which of the events, of which 0 is none, are of other programs."""
+        if self._sleeps:
+            return (events > 0) & (self._actors[events] != self.actor.number)
+        return (events > 0) & (events < self.actor.first)
 
     def barrier(self) -> None:
         """Record that all threads of the program have reached a barrier."""
-        self._barrier, self._recent = len(self._events), {}
-
-    def look(self, locks: Locks) -> None:
-        """Record that the rest of the program depends on the values of these locks."""
-        self._seen |= locks
-
-    def look_for_now(self, locks: Locks) -> None:
-        """Record that the elements of the next access depend on the values of these locks."""
-        self._seen_now = locks
+        self.actor.barrier, self.actor.recent = len(self._events), {}
 
     def load(self, shadow: Shadow, index: np.ndarray, name: Name, lanes: Lanes | None) -> None:
         """Check and record a read; of each element the first reader and the last one are kept."""
@@ -76,11 +91,13 @@ class Races:
             self._check_lanes(shadow, index, name, lanes)
         if "store" in shadow.marks or "same" in shadow.marks:
             # stored again by this program, unchanged
-            own = shadow.of("same").take(index) >= self._first
+            same = shadow.of("same").take(index)
+            own = (same > 0) & ~self._is_foreign(same)
             self._check(shadow, index, ("store",), "loads", name, but=own)
             self._check(shadow, index, ("same",), "loads", name, is_same=np.ones(index.shape, bool))
+        self._meet(shadow, index, ("atomic",))
         first = shadow.of("load").take(index)
-        is_new, is_foreign = first == 0, (first > 0) & (first < self._first)
+        is_new, is_foreign = first == 0, self._is_foreign(first)
         if is_new.any():
             shadow.of("load")[index[is_new]] = self._event("loaded")
         if is_foreign.any():
@@ -91,41 +108,68 @@ class Races:
         self._check(shadow, index, ("store", "same", "load", "load again", "atomic"), "stores to", name, is_same)
         event = self._event("stored to")
         shadow.of("store")[index[~is_same]] = event
-        self._recent[event] = shadow.unit, index, lanes
-        if len(self._recent) > _REMEMBERED:
-            del self._recent[next(iter(self._recent))]
+        self.actor.recent[event] = shadow.unit, index, lanes
+        if len(self.actor.recent) > _REMEMBERED:
+            del self.actor.recent[next(iter(self.actor.recent))]
         if is_same.any():
             shadow.of("same")[index[is_same]] = event
 
-    def atomic(self, shadow: Shadow, index: np.ndarray, name: Name) -> None:
-        """Check and record an atomic update."""
+    def atomic(self, shadow: Shadow, index: np.ndarray, name: Name, kind: int) -> None:
+        """Check and record an atomic update; those of one kind come in any order, but for MIXED ones."""
         self._check(shadow, index, ("store", "same"), "updates", name)
+        self._meet(shadow, index, ("load", "load again"))
+        kinds = shadow.of("kind")
+        before = kinds.take(index)
+        kinds[index] = now = np.where((before == 0) | (before == kind), kind, MIXED)
+        self._meet(shadow, index, ("atomic",), now == MIXED)
         shadow.of("atomic")[index] = self._event("updated")
 
-    def acquire(self, address: int) -> Locks:
-        """Order what was released at this address before what follows, once the program looks."""
+    def _meet(
+        self, shadow: Shadow, index: np.ndarray, against: tuple[str, ...], where: np.ndarray | None = None
+    ) -> None:
+        """Mark the elements that other programs have touched in one of these ways."""
+        for mark in against:
+            if mark in shadow.marks:
+                foreign = self._is_foreign(shadow.marks[mark].take(index))
+                foreign = foreign if where is None else foreign & where
+                if foreign.any():
+                    shadow.of(MET)[index[foreign]] = 1
+                    self.has_met = True
+
+    def meets(self, shadow: Shadow, index: np.ndarray, number: int, writes: bool) -> int:
+        """Return the first lane, in a scheduled run, with an element that others touch too, or -1; mark what is new."""
+        by, written, met = shadow.of("by"), shadow.of("written"), shadow.of(MET)
+        before = by.take(index)
+        foreign = (before > 0) & (before != number)
+        if not writes and foreign.any():
+            foreign &= written.take(index) > 0
+        met[index[foreign]] = 1
+        by[index] = number
+        if writes:
+            written[index] = 1
+        found = np.flatnonzero(met.take(index))
+        return int(found[0]) if found.size else -1
+
+    def acquire(self, address: int) -> None:
+        """Order what was released at this address before what follows."""
         self._released.setdefault(address, {})
-        self._offered |= {address}
-        return frozenset([address])
+        self.actor.acquired.add(address)
 
     def release(self, address: int) -> None:
-        """Order all that the program did and saw before what acquirers of this address do."""
+        """Order all that the program did and acquired before what acquirers of this address do."""
         released = self._released.setdefault(address, {})
-        for lock in self._seen | self._seen_now:
+        for lock in self.actor.acquired:
             released.update({p: max(e, released.get(p, 0)) for p, e in self._released[lock].items()})
-        released[self._program] = len(self._events) - 1
-
-    def can_order(self, lanes: int, scope: str, is_exchange_if_equal: bool = False) -> bool:
-        """Return whether an atomic can be a lock or a counter between programs.
-
-        A lock that is tried once, without a loop, is always free here, where programs run one by
-        one.
-        """
-        return lanes == 1 and scope != "cta" and (self._waits or not is_exchange_if_equal)
+        released[self.actor.program] = len(self._events) - 1
 
     def _event(self, action: str) -> int:
-        self._events.append(RaceEvent(self._program, action, place()))
-        return len(self._events) - 1
+        self._events.append(RaceEvent(self.actor.program, action, place(), self.actor.number))
+        number = len(self._events) - 1
+        if self._sleeps:
+            if number >= self._actors.size:
+                self._actors = np.append(self._actors, np.zeros_like(self._actors))
+            self._actors[number] = self.actor.number
+        return number
 
     def _check(
         self,
@@ -141,11 +185,13 @@ class Races:
             if mark not in shadow.marks:
                 continue
             events = shadow.marks[mark].take(index)
-            foreign = (events > 0) & (events < self._first)
+            foreign = self._is_foreign(events)
             if but is not None:
                 foreign &= ~but
             if foreign.any():
                 self._settle(events, foreign, action, name, is_same)
+                shadow.of(MET)[index[foreign]] = 1
+                self.has_met = True
 
     def _settle(
         self, events: np.ndarray, foreign: np.ndarray, action: str, name: Name, is_same: np.ndarray | None
@@ -159,36 +205,30 @@ class Races:
         lane = int(np.flatnonzero(lanes)[0])
         earlier = self._events[int(events[lane])]
         text = (
-            f"programs {earlier.program} and {self._program} of {self._kernel} both touch {name(lane)}\n"
-            f"  {self._program} {action} it\n{at(place(), '    ')}\n"
+            f"programs {earlier.program} and {self.actor.program} of {self._kernel} both touch {name(lane)}\n"
+            f"  {self.actor.program} {action} it\n{at(place(), '    ')}\n"
             f"  {earlier.program} {earlier.action} it\n{at(earlier.where, '    ')}\n"
         )
         if harmless:
             text = f"same value stored: {text}  the value stays what it is: harmless, and work done twice"
             self._warn(text, frozenset([place(), earlier.where]))
         else:
-            race = Race(f"{Race.kind}: {text}  nothing orders them: {self._remedy(unordered)}")
+            race = Race(f"{Race.kind}: {text}  nothing orders them: {_REMEDY}")
             race.other = earlier.program, earlier.where
             raise race
 
-    def _remedy(self, unordered: list[int]) -> str:
-        if all(self._is_ordered(number, by=self._offered) for number in unordered):
-            return "an atomic before it does so only if what it returned decides a branch, a loop or a mask"
-        return "give each program elements of its own, or use atomics on memory that starts at zero"
-
-    def _is_ordered(self, number: int, by: Locks | None = None) -> bool:
+    def _is_ordered(self, number: int) -> bool:
         program = self._events[number].program
-        locks = self._seen | self._seen_now if by is None else by
-        return any(self._released[lock].get(program, 0) >= number for lock in locks)
+        return any(self._released[lock].get(program, 0) >= number for lock in self.actor.acquired)
 
     def _check_lanes(self, shadow: Shadow, index: np.ndarray, name: Name, lanes: Lanes) -> None:
         """Warn of loads of elements that another lane stored since the last barrier."""
         events = shadow.of("store").take(index)
-        if int(events.max()) < self._barrier:
+        if int(events.max()) < self.actor.barrier:
             return
         same = shadow.marks["same"].take(index) if "same" in shadow.marks else events * 0
-        for number in set(events.tolist()) & self._recent.keys():
-            unit, stored, by = self._recent[number]
+        for number in set(events.tolist()) & self.actor.recent.keys():
+            unit, stored, by = self.actor.recent[number]
             if by is None or unit != shadow.unit:
                 continue
             is_last = (events == number) & (same < number)
@@ -198,8 +238,8 @@ class Races:
             lane = int(np.flatnonzero(is_foreign)[0])
             where, earlier = place(), self._events[number].where
             self._warn(
-                f"no barrier: program {self._program} of {self._kernel} loads {name(lane)}, which another of its lanes "
-                f"has stored\n  it loads it\n{at(where, '    ')}\n  it stored it\n{at(earlier, '    ')}\n"
+                f"no barrier: program {self.actor.program} of {self._kernel} loads {name(lane)}, which another of its "
+                f"lanes has stored\n  it loads it\n{at(where, '    ')}\n  it stored it\n{at(earlier, '    ')}\n"
                 "  threads of a program do not wait for each other: say tl.debug_barrier() between the two",
                 frozenset([where, earlier, "lanes"]),
             )

@@ -111,6 +111,14 @@ class RecordedLaunch:
         finally:
             self._keep()
 
+    def leave(self) -> tuple[list[Event], bool]:
+        """Return what the program that runs has done, while another one runs."""
+        return self._own, self._is_marked
+
+    def enter(self, state: tuple[list[Event], bool]) -> None:
+        """Go on with a program."""
+        self._own, self._is_marked = state
+
     def _keep(self) -> None:
         if self._is_marked or self.recording.n_events + len(self._own) <= MAX_EVENTS:
             self.events += self._own

@@ -12,11 +12,14 @@ import inspect
 import types
 from collections.abc import Callable, Iterable, Iterator
 
+import triton.language as tl
+
 from . import control, rounds, variables
 from .alignment import HINTS
 from .rewriter import CONTROL, Rewriter
 from .triton_private import InterpretedFunction
 
+_BEFORE_VOLATILE = 6  # arguments of tl.load
 CALLED = types.SimpleNamespace(**{**vars(rounds), **vars(variables), **vars(control)})
 
 
@@ -45,11 +48,63 @@ def waits(fn: Callable) -> bool:
     return any(_names(reached)[0] for reached in _reached(fn, set()))
 
 
+def may_meet(fn: Callable, arguments: Iterable[object] = ()) -> bool:
+    """Return whether a kernel's programs may have to do with each other: unless all that it calls is known not to."""
+    seen = set[Callable]()
+    functions = [fn, *(value.fn for value in arguments if isinstance(value, InterpretedFunction))]
+    others = [value for value in arguments if callable(value) and not isinstance(value, InterpretedFunction)]
+    return bool(others) or any(_meets(reached) for of in functions for reached in _reached(of, seen))
+
+
+@functools.cache
+def _meets(fn: Callable) -> bool:
+    nodes = list(_nodes(fn))
+    known = {**fn.__globals__, **inspect.getclosurevars(fn).nonlocals}
+    named = {node.id for node in nodes if isinstance(node, ast.Name)} & known.keys()
+    return not nodes or any(map(_is_shared, nodes)) or not all(_is_harmless(known[name]) for name in named)
+
+
+def _is_shared(node: ast.AST) -> bool:
+    """Return whether an expression may be an atomic, or a load of what another program changes."""
+    if isinstance(node, ast.Call):
+        is_volatile = len(node.args) > _BEFORE_VOLATILE and _name_of(node.func) == "load"
+        return is_volatile or any(word.arg in (None, "volatile") for word in node.keywords)
+    return "atomic" in _name_of(node) or isinstance(node, ast.While)
+
+
+def _name_of(node: ast.AST) -> str:
+    return str(getattr(node, "attr", getattr(node, "id", "")))
+
+
+def _is_harmless(value: object) -> bool:
+    """Return whether what a kernel reads of its module is no atomic, and is followed if it calls one."""
+    value = getattr(value, "value", value) if isinstance(value, tl.constexpr) else value
+    name = value.__name__ if isinstance(value, types.ModuleType) else getattr(value, "__module__", None) or ""
+    own = getattr(value, "__name__", "")
+    is_tritons = name.partition(".")[0] == "triton" and "atomic" not in own and own != "load"
+    return is_tritons or isinstance(value, InterpretedFunction | bool | int | float | str | None)
+
+
+@functools.cache
+def unused_results(fn: Callable) -> frozenset[tuple[str, int]]:
+    """Return the files and lines with atomics of which nobody uses what they return."""
+    unused, used = set[tuple[str, int]](), set[tuple[str, int]]()
+    for reached in _reached(fn, set()):
+        try:
+            tree = _parse(*inspect.getsourcelines(reached))
+        except (OSError, TypeError, SyntaxError):
+            continue
+        statements = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and "atomic" in ast.unparse(node.func):
+                lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
+                (unused if id(node) in statements else used).update((reached.__code__.co_filename, n) for n in lines)
+    return frozenset(unused - used)
+
+
 def follows_hints(fn: Callable) -> bool:
     """Return whether a kernel, or a device function that it reaches, tells the compiler what it shall believe."""
-    return any(
-        getattr(node, "attr", getattr(node, "id", "")) in HINTS for of in _reached(fn, set()) for node in _nodes(of)
-    )
+    return any(_name_of(node) in HINTS for of in _reached(fn, set()) for node in _nodes(of))
 
 
 def _reached(fn: Callable, seen: set[Callable]) -> Iterator[Callable]:

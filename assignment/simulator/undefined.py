@@ -43,13 +43,13 @@ class Write(NamedTuple):
 
     def take_back(self) -> None:
         """Restore the old values."""
-        _scatter(self.addresses, self.old)
+        scatter(self.addresses, self.old)
         if self.forget:
             self.forget()
 
     def do_again(self) -> None:
         """Store the new values again."""
-        _scatter(self.addresses, self.new)
+        scatter(self.addresses, self.new)
         if self.forget:
             self.label()
 
@@ -57,11 +57,23 @@ class Write(NamedTuple):
 _Everything: Any = ctypes.c_char * 2**47  # one type for memory of any length: making types is slow
 
 
-def _scatter(addresses: np.ndarray, values: np.ndarray) -> None:
+def scatter(addresses: np.ndarray, values: np.ndarray) -> None:
+    """Store values at addresses, which an access has checked."""
+    memory, index = _memory(addresses, values.dtype)
+    memory[index] = values
+
+
+def gather(addresses: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Return what lies at addresses, which an access has checked."""
+    memory, index = _memory(addresses, dtype)
+    return memory.take(index)
+
+
+def _memory(addresses: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
     addresses = addresses & numerics.ADDRESS
     first, last = int(addresses.min()), int(addresses.max())
-    memory = np.frombuffer(_Everything.from_address(first), values.dtype, (last - first) // values.itemsize + 1)
-    memory[(addresses - np.uint64(first)).view(np.int64) // values.itemsize] = values
+    memory = np.frombuffer(_Everything.from_address(first), dtype, (last - first) // dtype.itemsize + 1)
+    return memory, (addresses - np.uint64(first)).view(np.int64) // dtype.itemsize
 
 
 def fill_fresh_memory() -> None:

@@ -39,7 +39,6 @@ def truth(condition: KernelValue) -> bool:
     data = condition.handle.data
     if data.size != 1:
         raise BlockTruthError(f"a block of shape {data.shape} has no single truth value; use & | or tl.where")
-    semantic.builder.watch.decide(data)
     return bool(data.item())
 
 

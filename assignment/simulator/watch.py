@@ -3,15 +3,14 @@
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Hashable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from collections.abc import Callable, Collection, Hashable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 
 from assignment.whose import theirs
 
-from .acquired import Locks, locks_in, plain
 from .calls import Call
 from .faults import (
     LEFT_OPEN,
@@ -27,18 +26,33 @@ from .faults import (
     place,
 )
 from .kernel_values import KernelValue
-from .races import Lanes, Races
+from .programs import Programs
+from .races import MIXED, Lanes, Races
 from .regions import Region, Regions
+from .shadow import Shadow
 from .trace import LaunchCost, Traffic, distinct
-from .undefined import MASKED, RESULT, UNWRITTEN, Undefined, Use, Write, began_fresh, is_telling, is_unwritten
+from .undefined import (
+    MASKED,
+    RESULT,
+    UNWRITTEN,
+    Undefined,
+    Use,
+    Write,
+    began_fresh,
+    gather,
+    is_telling,
+    is_unwritten,
+    scatter,
+)
 
 if TYPE_CHECKING:
     from .recording import RecordedLaunch
 
 
-_PATIENCE = 20_000  # times that a program asks for one lock or flag
 UNDEFINED_REMEDY = "that gives anything on a GPU; take other operands there, or leave such lanes out by tl.where"
 _MAX_NANS = 3  # places: the first is mostly where it begins
+_LEEWAY = 100_000  # steps of a program in another order, beyond a hundred times those of its first run
+_SAME = 1e-3  # the share by which sums in another order may differ, and nobody is told
 _SCANNED = 1 << 24  # elements of an argument up to which a launch looks for fresh memory in it
 
 
@@ -48,27 +62,68 @@ class Order(NamedTuple):
     acquires: bool = True
     releases: bool = True
     scope: str = "gpu"
-    is_exchange_if_equal: bool = False
+
+    @property
+    def is_between_programs(self) -> bool:
+        return self.scope != "cta"
+
+
+class Meeting(NamedTuple):
+    """An access in a scheduled run of elements that other programs touch, too."""
+
+    name: str  # of one of them
+    steps: list[tuple[Program, str, Place]]  # who does what to it, where, one after another
+
+    def told(self) -> "tuple[int, Meeting] | None":
+        """Return how much it tells, and three steps: of one program, of others, and the first one's next if any."""
+        changes = [i for i, step in enumerate(self.steps) if step[1] != "loads"]
+        for i, (program, _, _) in enumerate(self.steps):
+            after = [k for k, step in enumerate(self.steps) if k > i and step[0] == program]
+            between = [j for j in changes if after and i < j < after[0]]
+            if between:
+                return 3, Meeting(self.name, [self.steps[k] for k in (i, between[0], after[0])])
+        reader = next((i for i, step in enumerate(self.steps) if i and step[1] == "loads"), 1)
+        if len({step[0] for step in self.steps}) < 2:
+            return None
+        return 1 + (reader > 1 and bool(changes)), Meeting(self.name, self.steps[max(0, reader - 2) :][:3])
+
+
+# which atomics come in any order among themselves
+_KINDS: dict[Callable[..., np.ndarray], int] = {
+    np.add: 1,
+    np.minimum: 2,
+    np.maximum: 3,
+    np.bitwise_and: 4,
+    np.bitwise_or: 5,
+    np.bitwise_xor: 6,
+}
+_MEETINGS, _STEPS = 64, 48  # that are kept for a message
 
 
 class Watch:
     """One launch of one kernel."""
 
-    def __init__(self, kernel: str, grid: Program, waits: bool, call: Call) -> None:
+    def __init__(self, kernel: str, grid: Program, call: Call) -> None:
         self.kernel, self._call, self.draws = kernel, call, call.draws
         self._regions = Regions(kernel, grid, call.inputs, call.storages)
-        self._races = Races(kernel, waits, call.warn)
+        self._races = Races(kernel, call.warn)
         self.undefined = Undefined()
         self.cost = LaunchCost(kernel, grid) if call.is_traced else None
         if self.cost is not None and call.keeps_accesses:
             self.cost.accesses = []
-        self._journal: list[Write] = []  # of the program that runs
+        self._journal: list[Write] = []  # of the program that runs; of all, where they may meet
         self.is_rehearsal = False
+        # where programs may meet: those of this run, in which lines nobody uses what atomics return
+        self.programs: Programs | None = None
+        self.unused: Collection[tuple[str, int]] = ()
+        self.is_scheduled = False  # they run once more, in another order
+        self._meetings: dict[tuple[int, int], Meeting] = {}  # by shadow and piece
+        self._polling: Order | None = None  # how the load of the moment orders, which is no plain one
+        self._split: np.ndarray | None = None  # what an atomic of the moment has found, that is none between programs
+        self._is_kept_back = False  # its update
         self.record: RecordedLaunch | None = None  # of what it does, for a page
         # accesses and turns of loops of the program that runs, and how many a trial may have
-        self._steps, self._most_steps = 0, math.inf
-        # how often the program that runs has asked for a lock or a flag
-        self._asked: dict[int, int] = {}
+        self._steps, self._most_steps, self._largest = 0, math.inf, 0
         # of what comes out of `if`s and `return`s: variables.py
         self.branch_types: dict[Hashable, dict[bool, KernelValue]] = {}
         self.forgotten: set[str] = set()  # names that one branch alone has bound
@@ -116,18 +171,77 @@ class Watch:
 
     def run(self, program: Program, body: Callable[[], KernelValue]) -> None:
         """Run one program of the grid, and the trials of the undefined values that it loaded."""
-        self._regions.program = program
+        self._regions.program, self._steps = program, 0
+        if self.is_scheduled:
+            body()
+            return
         self._races.begin(program)
         self.undefined.begin()
-        self._asked = {}
         if self.cost:
             self.cost.begin(program)
-        self._journal, self._steps = [], 0
+        if self.programs is None:
+            self._journal = []
+        first = len(self._journal)
         with self.record.of_program() if self.record else contextlib.nullcontext():
             body()
-            if self.undefined.met:
-                self._try_undefined(body, self._journal)
+            if self.undefined.met and not (self.programs and self.programs.now.has_slept):
+                self._try_undefined(body, self._journal[first:])
+        self._largest = max(self._largest, self._steps)
+
+    def leave(self) -> Callable[[], None]:
+        """Let another program run; returns what goes on with this one."""
+        program, actor, met, steps = self._regions.program, self._races.actor, self.undefined.met, self._steps
+        number = self.cost.program if self.cost else 0
+        own = self.record.leave() if self.record and not self.is_scheduled else None
+        if not self.is_scheduled:
+            self._races.sleeps()
+
+        def enter() -> None:
+            self._regions.program, self._races.actor, self.undefined.met, self._steps = program, actor, met, steps
+            if self.cost:
+                self.cost.program = number
+            if own and self.record:
+                self.record.enter(own)
+
+        return enter
+
+    def take_back(self) -> Callable[[], bool]:
+        """Undo all that the programs have stored; returns what says whether floats there are other ones now."""
+        floats = [write.addresses for write in self._journal if write.new.dtype.kind == "f"]
+        types = [write.new.dtype for write in self._journal if write.new.dtype.kind == "f"]
+        stored = [gather(addresses, dtype) for addresses, dtype in zip(floats, types, strict=True)]
+        _take_back(self._journal)
         self._journal = []
+        return lambda: any(
+            not np.allclose(gather(addresses, dtype), old, _SAME, _SAME * _largest(old), equal_nan=True)
+            for addresses, dtype, old in zip(floats, types, stored, strict=True)
+        )
+
+    def meeting(self) -> Meeting | None:
+        """Return three steps of a scheduled run, at an element where what came between may have mattered."""
+        ranked = [found for one in self._meetings.values() if (found := one.told())]
+        return max(ranked, key=lambda one: one[0])[1] if ranked else None
+
+    @contextlib.contextmanager
+    def scheduled(self) -> Iterator[None]:
+        """Run programs without checks: what they do was told in their first run."""
+        self.is_rehearsal = self.is_scheduled = True
+        self._most_steps = 100 * self._largest + _LEEWAY
+        try:
+            yield
+        finally:
+            self.is_rehearsal = self.is_scheduled = False
+            self._most_steps = math.inf
+
+    @property
+    def has_met(self) -> bool:
+        """Whether programs touch elements together, in an order that may matter."""
+        return self._races.has_met
+
+    def name_at(self, address: int) -> str:
+        """Return the name of the element at an address of the kernel's."""
+        found = self._regions.find(np.array([address], np.uint64), 1, "waits for")
+        return found[0].name_at(int(found[1][0])) if found else "an element"
 
     def _try_undefined(self, body: Callable[[], KernelValue], first: list[Write]) -> None:
         _take_back(first)
@@ -147,11 +261,11 @@ class Watch:
 
     def _rehearse(self, body: Callable[[], KernelValue]) -> list[Write]:
         """Run the program, undo its writes, and return them."""
-        self.is_rehearsal, self._journal, self._steps = True, [], 0
+        kept, self.is_rehearsal, self._journal, self._steps = self._journal, True, [], 0
         try:
             body()
         finally:
-            written, self.is_rehearsal = self._journal, False
+            written, self._journal, self.is_rehearsal = self._journal, kept, False
             _take_back(written)
         return written
 
@@ -167,15 +281,6 @@ class Watch:
             self._call.nans[where] = at(where)
             if self.record:
                 self.record.nan(where, at(where))
-
-    def decide(self, condition: np.ndarray) -> None:
-        """Record that a branch or a loop depends on this value."""
-        self._races.look(locks_in(condition))
-
-    def choose(self, addresses: np.ndarray, mask: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return the addresses and the mask of the next access, as plain arrays."""
-        self._races.look_for_now(locks_in(addresses) | locks_in(mask))
-        return plain(addresses), plain(mask)
 
     @contextlib.contextmanager
     def unmoved(self) -> Iterator[None]:
@@ -228,18 +333,60 @@ class Watch:
 
     def read(self, addresses: np.ndarray, dtype: np.dtype, lanes: Lanes | None = None) -> np.ndarray:
         """Return a new array of the elements at `addresses`; `lanes` numbers the active lanes."""
-        self.step()
-        found = self._regions.find(addresses, dtype.itemsize, "loads")
+        found = self._find(addresses, dtype.itemsize, "loads")
         if found is None:
             return self._by_tensor(addresses, lambda lanes: self.read(addresses[lanes], dtype), dtype)
         region, offsets = found
         values = region.memory(dtype).take(_index(offsets, dtype.itemsize))
+        if self.is_scheduled:
+            return self._seen(addresses, values)
         if not self.is_rehearsal:
             self._note_origin(region, offsets, dtype.itemsize)
             self._note_load(region, offsets, dtype, lanes)
         if region.may_be_unwritten and (undefined := _unwritten(region, offsets, values)) is not None:
             self._meet_unwritten("loads", region, offsets, values, undefined)
         return values
+
+    def _find(self, addresses: np.ndarray, width: int, action: str) -> tuple[Region, np.ndarray] | None:
+        """Return the region of all the addresses and their offsets; in a scheduled run others may go first."""
+        self.step()
+        found = self._regions.find(addresses, width, action)
+        self._has_met = False
+        if found is None or not self.is_scheduled or found[0].is_input:
+            return found
+        assert self.programs is not None
+        region, offsets = found
+        shadow = self._regions.shadow(region)
+        pieces = shadow.pieces(region.shadow_offsets(offsets), width)
+        met = self._races.meets(shadow, pieces, self.programs.now.number, action != "loads")
+        if met < 0:
+            return found
+        self._keep_meeting(shadow, int(pieces[met]), self._namer(region, offsets, pieces)(met), action)
+        self.programs.meet()
+        self._has_met = True
+        return self._regions.find(addresses, width, action)
+
+    def _keep_meeting(self, shadow: Shadow, piece: int, name: str, action: str) -> None:
+        key = id(shadow), piece
+        if key not in self._meetings and len(self._meetings) >= _MEETINGS:
+            return
+        steps = self._meetings.setdefault(key, Meeting(name, [])).steps
+        if len(steps) < _STEPS:
+            steps.append((self._regions.program, action, place()))
+
+    def _seen(self, addresses: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """Return what a program sees of values in a scheduled run."""
+        polling, self._polling = self._polling, None
+        assert self.programs is not None
+        stores, me = self.programs.stores, self.programs.now.number
+        if stores is None:
+            return values
+        if polling and polling.acquires and polling.is_between_programs:
+            stores.acquire(me)
+        if stores.release(me, addresses):
+            self.programs.changed()
+            values = gather(addresses, values.dtype).reshape(values.shape)
+        return values if polling or not self._has_met else stores.seen(me, addresses, values)
 
     def _meet_unwritten(
         self, action: str, region: Region, offsets: np.ndarray, values: np.ndarray, lanes: np.ndarray
@@ -263,7 +410,7 @@ class Watch:
     def _note_stored(self, region: Region, offsets: np.ndarray, values: np.ndarray) -> None:
         if not region.is_followed:
             self._follow(region)
-        if region.origins and (region.may_be_unwritten or not self.is_rehearsal):
+        if region.origins and (region.may_be_unwritten or self.is_scheduled or not self.is_rehearsal):
             region.origins.kernel_wrote(offsets + (region.start - region.origins.address), values)
 
     def _note_load(self, region: Region, offsets: np.ndarray, dtype: np.dtype, lanes: Lanes | None) -> None:
@@ -282,8 +429,7 @@ class Watch:
 
     def write(self, addresses: np.ndarray, values: np.ndarray, lanes: Lanes | None = None) -> None:
         """Store; of several lanes at one address the last is kept. `lanes` as for `read`."""
-        self.step()
-        found = self._regions.find(addresses, values.dtype.itemsize, "stores to")
+        found = self._find(addresses, values.dtype.itemsize, "stores to")
         if found is None:
             self._by_tensor(addresses, lambda lanes: self.write(addresses[lanes], values[lanes]), None)
             return
@@ -292,6 +438,9 @@ class Watch:
         if self._call.on_store:
             self._call.on_store(region.name, region.tensor)
         memory, index = region.memory(values.dtype), _index(offsets, values.dtype.itemsize)
+        if self.is_scheduled and self._has_met and self._keeps_back(addresses, values):
+            self._note_stored(region, offsets, values)
+            return
         old = memory.take(index)
         if not self.is_rehearsal:
             shadow = self._regions.shadow(region)
@@ -302,53 +451,84 @@ class Watch:
                 self._count(region, "stored", offsets, values.dtype.itemsize)
         self._record(region, addresses, offsets, old, values)
         memory[index] = values
+        self._changed(addresses, old, values)
         self._note_stored(region, offsets, values)
         self._refuse_lost_values(region, offsets, memory.take(index), values)
 
-    def begin_update(self, addresses: np.ndarray, dtype: np.dtype, order: Order) -> Locks:
-        """Check an atomic on these elements before it runs; returns what it acquires."""
-        self.step()
-        found = self._regions.find(addresses, dtype.itemsize, "updates")
+    def _keeps_back(self, addresses: np.ndarray, values: np.ndarray) -> bool:
+        """Return whether others do not see a store yet."""
+        assert self.programs is not None
+        stores = self.programs.stores
+        if stores is not None:
+            kept = np.array(values).ravel()
+            stores.keep_back(self.programs.now.number, addresses, values.dtype, lambda old: kept)
+        return stores is not None
+
+    def _changed(self, addresses: np.ndarray, old: np.ndarray, new: np.ndarray) -> None:
+        """Tell programs that wait what this one has changed."""
+        if self.programs is None or (self.is_rehearsal and not self.is_scheduled):
+            return
+        if self.is_scheduled and self.programs.stores and self._has_met:
+            self.programs.stores.changed(self.programs.now.number, addresses, old)
+        if (_bits(old) != _bits(new)).any():
+            self.programs.changed()
+
+    def begin_update(
+        self, addresses: np.ndarray, operation: Callable[..., np.ndarray], dtype: np.dtype, order: Order
+    ) -> None:
+        """Check an atomic on these elements before it runs, and what it acquires and releases."""
+        is_split = self.is_scheduled and not order.is_between_programs and distinct(addresses).size == addresses.size
+        before = gather(addresses, dtype) if is_split and self._find(addresses, dtype.itemsize, "updates") else None
+        found = self._find(addresses, dtype.itemsize, "updates")
         if found is None:
-            self._by_tensor(addresses, lambda lanes: self.begin_update(addresses[lanes], dtype, order), None)
-            return frozenset()
+            self._by_tensor(addresses, lambda lanes: self.begin_update(addresses[lanes], operation, dtype, order), None)
+            return
         region, offsets = found
         self._refuse_inputs(region, offsets, "updates")
         if self._call.on_store:
             self._call.on_store(region.name, region.tensor)
+        is_alone = _KINDS.get(operation) if order.is_between_programs and self._is_unused() else None
+        if self.is_scheduled:
+            self._split = before if self._has_met else None
+            self._begin_scheduled(addresses, order, is_alone is not None)
         if self.is_rehearsal:
-            return frozenset()
+            return
         shadow = self._regions.shadow(region)
         pieces = shadow.pieces(region.shadow_offsets(offsets), dtype.itemsize)
-        self._races.atomic(shadow, pieces, self._namer(region, offsets, pieces))
+        self._races.atomic(shadow, pieces, self._namer(region, offsets, pieces), is_alone or MIXED)
         if self.cost:
             self._count(region, "updated", offsets, dtype.itemsize)
-        return self._order(addresses, order)
+        self._order(addresses, order)
 
-    def _order(self, addresses: np.ndarray, order: Order) -> Locks:
-        """Return what an atomic acquires, and record what it releases."""
-        if not self._races.can_order(addresses.size, order.scope, order.is_exchange_if_equal):
-            return frozenset()
-        lock = int(addresses.item(0))
-        self._wait(lock)
-        acquired = self._races.acquire(lock) if order.acquires else frozenset()
-        if order.releases:
-            self._races.release(lock)
-        return acquired
+    def _is_unused(self) -> bool:
+        """Return whether nobody uses what the atomic of the moment returns."""
+        where = place()
+        return bool(where) and (where[0][0].co_filename, where[0][1]) in self.unused
 
-    def _wait(self, address: int) -> None:
-        """Refuse a program that polls forever: the program to change the element runs later."""
-        self._asked[address] = self._asked.get(address, 0) + 1
-        if self._asked[address] > _PATIENCE:
-            self.refuse_to_wait()
-
-    def refuse_to_wait(self) -> NoReturn:
-        """Refuse a program that waits for one that has not run yet."""
-        who = f"program {self._regions.program} of {self.kernel}"
-        raise NotImplementedError(
-            f"{who} waits for a program that runs after it\n{at(place())}\n"
-            "  the simulator runs one program after the other and does not support this, run with --device cuda"
+    def _begin_scheduled(self, addresses: np.ndarray, order: Order, is_unused: bool) -> None:
+        """Let others see what an atomic releases, or keep it back itself."""
+        assert self.programs is not None
+        stores, me = self.programs.stores, self.programs.now.number
+        self._is_kept_back = False
+        if stores is None:
+            return
+        releases = order.releases and order.is_between_programs
+        if stores.release(me, None if releases else addresses):
+            self.programs.changed()
+        self._is_kept_back = (
+            self._has_met and is_unused and not order.releases and distinct(addresses).size == addresses.size
         )
+        if order.acquires and order.is_between_programs:
+            stores.acquire(me)
+
+    def _order(self, addresses: np.ndarray, order: Order) -> None:
+        """Record what an atomic acquires and releases; one on several elements orders nothing."""
+        if addresses.size == 1 and order.is_between_programs:
+            lock = int(addresses.item(0))
+            if order.acquires:
+                self._races.acquire(lock)
+            if order.releases:
+                self._races.release(lock)
 
     def update(
         self, addresses: np.ndarray, operation: Callable[..., np.ndarray], operands: tuple[np.ndarray, ...]
@@ -364,6 +544,8 @@ class Watch:
         region, offsets = found
         memory, index = (region.memory(operands[0].dtype), _index(offsets, operands[0].dtype.itemsize))
         old = memory.take(index)
+        if self.is_scheduled:
+            return self._update_scheduled(region, offsets, addresses, operation, operands, old)
         if not self.is_rehearsal:
             self._note_origin(region, offsets, operands[0].dtype.itemsize)
         if region.may_be_unwritten and (lanes := _unwritten(region, offsets, old)) is not None:
@@ -371,8 +553,33 @@ class Watch:
         new = theirs(operation, old, *operands).astype(old.dtype)
         self._record(region, addresses, offsets, old, new)
         memory[index] = new
+        self._changed(addresses, old, new)
         self._note_stored(region, offsets, new)
+        self.found(addresses, old, is_changed=bool((_bits(old) != _bits(new)).any()))
         return old
+
+    def _update_scheduled(
+        self,
+        region: Region,
+        offsets: np.ndarray,
+        addresses: np.ndarray,
+        operation: Callable[..., np.ndarray],
+        operands: tuple[np.ndarray, ...],
+        old: np.ndarray,
+    ) -> np.ndarray:
+        assert self.programs is not None
+        if self._is_kept_back and self.programs.stores:
+            update = lambda lying: theirs(operation, lying, *operands)  # noqa: E731
+            self.programs.stores.keep_back(self.programs.now.number, addresses, old.dtype, update)
+            self._note_stored(region, offsets, old)
+            return np.zeros_like(old)
+        seen = old if self._split is None else self._split
+        new = theirs(operation, seen, *operands).astype(old.dtype)
+        scatter(addresses, new)
+        self._changed(addresses, old, new)
+        self._note_stored(region, offsets, new)
+        self.found(addresses, seen, is_changed=bool((_bits(old) != _bits(new)).any()))
+        return seen
 
     def dot(self, a: np.ndarray, b: np.ndarray, operands: str) -> None:
         """Count a matrix product of operands of this type."""
@@ -381,9 +588,17 @@ class Watch:
             if self.record:
                 self.record.dot(a, b, operands)
 
-    def polled(self, addresses: np.ndarray, order: Order) -> Locks:
-        """Return what a volatile or atomic load acquires: a program may poll a flag that another one sets."""
-        return self._order(addresses, order._replace(releases=False))
+    def polls(self, addresses: np.ndarray, order: Order) -> None:
+        """Begin a volatile or atomic load: a program may poll a flag that another one sets."""
+        if self.is_scheduled:
+            self._polling = order
+        elif not self.is_rehearsal:
+            self._order(addresses, order._replace(releases=False))
+
+    def found(self, addresses: np.ndarray, values: np.ndarray, is_changed: bool = False) -> None:
+        """Let a program sleep that asks for an element again, and finds what it found before."""
+        if addresses.size == 1 and self.programs is not None and (self.is_scheduled or not self.is_rehearsal):
+            self.programs.asked(int(addresses.item(0)), values.tobytes(), is_changed)
 
     def dead_lanes(self, values: np.ndarray, lanes: np.ndarray) -> None:
         """Handle lanes that a mask without `other` leaves undefined; `values` are zero there."""
@@ -397,7 +612,7 @@ class Watch:
 
         `what` the program does there, and `where` if it is not this line.
         """
-        values, lanes = np.array(values, subok=True), plain(np.broadcast_to(lanes, values.shape))
+        values, lanes = np.array(values), np.broadcast_to(lanes, values.shape)
         count = f"in {np.count_nonzero(lanes)} of {lanes.size} lanes"
         text = f"{UndefinedResult.kind}: program {self._regions.program} of {self.kernel} {what}, {count}"
         self.undefined.meet(Use(RESULT, text, where or place()), values, lanes, np.flatnonzero(lanes))
@@ -424,8 +639,10 @@ class Watch:
         self, region: Region, addresses: np.ndarray, offsets: np.ndarray, old: np.ndarray, new: np.ndarray
     ) -> None:
         """Note a store or update; with the labels where a trial may load what was written after it was met."""
+        if self.is_scheduled:
+            return
         write = Write(addresses, old, new, region.began_fresh)
-        if region.origins and region.may_be_unwritten and self.undefined.met:
+        if region.origins and (self.programs or (region.may_be_unwritten and self.undefined.met)):
             places = offsets + (region.start - region.origins.address)
             label = functools.partial(region.origins.kernel_wrote, places, new)
             write = write._replace(forget=region.origins.keep(places, new.itemsize), label=label)
@@ -502,6 +719,10 @@ def _index(offsets: np.ndarray, width: int) -> np.ndarray:
 
 def _bits(values: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(values).view(f"u{values.dtype.itemsize}")
+
+
+def _largest(values: np.ndarray) -> float:
+    return float(np.max(np.abs(values[np.isfinite(values)]), initial=0.0))
 
 
 def _take_back(writes: list[Write]) -> None:

@@ -7,15 +7,14 @@ import pytest
 import triton.language as tl
 from triton.runtime.interpreter import TensorDescHandle
 
-from assignment.simulator.acquired import locks_in, remember
 from assignment.simulator.builder import _block_of
 from assignment.simulator.elementwise import Handle
 
 DTYPES = [tl.bfloat16, tl.float32, tl.int8, tl.int64]
 
 
-def number(value, dtype=tl.int32, locks=frozenset()):
-    return Handle(remember(np.array([value], dtype=f"int{dtype.primitive_bitwidth}"), locks), dtype)
+def number(value, dtype=tl.int32):
+    return Handle(np.array([value], dtype=f"int{dtype.primitive_bitwidth}"), dtype)
 
 
 def described(rng, dtype):
@@ -39,27 +38,3 @@ def test_a_block_has_the_pointers_and_the_mask_of_tritons(seed):
     assert np.array_equal(ptrs.data, theirs.data)
     assert ptrs.data.dtype == theirs.data.dtype
     assert np.array_equal(mask.data, np.ones(mask.data.shape, bool) if inside is None else inside)
-
-
-@pytest.mark.parametrize("part", ["base", "shape", "strides", "starts"])
-def test_a_block_that_depends_on_a_lock_is_ordered_by_it(part):
-    desc, starts = described(random.Random(1), tl.float32)
-    assert not locks_in(_block_of(desc, starts)[0].data)
-    handle = starts[0] if part == "starts" else desc.base if part == "base" else getattr(desc, part)[0]
-    handle.data = remember(handle.data, frozenset({7}))
-    assert locks_in(_block_of(desc, starts)[0].data) == {7}
-
-
-@pytest.mark.parametrize("stride", [1 << 61, -(1 << 61), (1 << 62) + 16])
-def test_addresses_wrap_as_they_do_in_64_bits(stride):
-    desc, starts = described(random.Random(8), tl.float32)
-    desc.strides[0] = number(stride, tl.int64)
-    with np.errstate(over="ignore"):
-        theirs, _ = desc.materialize_pointers(starts)
-    assert np.array_equal(_block_of(desc, starts)[0].data, theirs.data)
-
-
-def test_a_block_begins_at_a_multiple_of_16_bytes():
-    desc, starts = described(random.Random(1), tl.float32)
-    with pytest.raises(AssertionError, match="16-byte"):
-        _block_of(desc, [*starts[:-1], number(1)])

@@ -1,0 +1,243 @@
+"""The programs of a launch as coroutines: which of them runs, and which sleeps until an element changes.
+
+In the first run each runs to its end before the next one starts, but for those that ask for an element again and again:
+they sleep until another program changes it. Where races.py has marked elements that programs touch together, all of
+them run once more, under a schedule that the call's seed draws: they change places at each access of such an element.
+"""
+
+import contextvars
+import ctypes
+import random
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from greenlet import GreenletExit, getcurrent, greenlet
+
+from .faults import Deadlock, OutOfBounds, Place, Program, Race, at, place
+from .numerics import ADDRESS
+from .stores import Stores
+
+AT_ONCE = 132 * 32  # programs that a GPU holds at the most: 132 multiprocessors of at most 32
+_RESIDENT = 132  # that a schedule begins with
+_CONTENDED = 16  # where they sleep already when they run one by one, or exchange
+_TRIES = 20_000  # of programs that all sleep, before they are taken to do so for ever
+_SWITCHES = 200_000  # of a schedule, after which programs run one by one
+_SHOWN = 3  # programs of a deadlock
+_CHANGES = 0.03  # the share of points at which a schedule by priorities changes one
+
+
+class Schedule(NamedTuple):
+    """How programs meet."""
+
+    policy: str
+    is_weak: bool  # whether stores wait in a buffer until their program releases something
+
+
+IN_ORDER = Schedule("in order", is_weak=False)
+SCHEDULES = (
+    Schedule("random", is_weak=True),
+    Schedule("in turns", is_weak=True),
+    Schedule("by priorities", is_weak=True),
+    Schedule("random", is_weak=False),
+)
+
+
+@dataclass(eq=False)
+class Running:
+    """A program that has begun."""
+
+    program: Program
+    number: int  # from 1, in the order in which they begin
+    coroutine: greenlet
+    priority: float
+    has_slept: bool = False
+    asked: dict[int, bytes] = field(default_factory=dict)  # addresses, and what it found there when it asked last
+    waits_for: int = 0  # an address, while it sleeps
+    where: Place = ()  # it fell asleep
+    is_tried: bool = False  # it was woken though nothing has changed
+    variables: Hashable = None  # as it fell asleep then
+    stuck_at: int = -1  # the number of changes at which it has come back to the same place with the same variables
+
+
+class FirstRace:
+    """What becomes of faults: after a race the other programs still run.
+
+    One that goes out of bounds is reported first, since both may come from one missing bound.
+    """
+
+    def __init__(self) -> None:
+        self.race: Race | None = None
+
+    def run(self, program: Callable[[], object]) -> None:
+        """Run a program, or a part of it."""
+        try:
+            program()
+        except Race as fault:
+            self.race = self.race or fault
+        except OutOfBounds:
+            raise
+        except Exception:
+            if self.race is None:
+                raise
+
+    def tell(self) -> None:
+        """Raise it."""
+        if self.race is not None:
+            raise self.race
+
+
+class Programs:
+    """The programs of one run of a launch."""
+
+    def __init__(
+        self,
+        leave: Callable[[], Callable[[], None]],
+        variables: Callable[[], Hashable],
+        name: Callable[[int], str],
+        schedule: Schedule = IN_ORDER,
+        seed: str = "",
+    ) -> None:
+        """Begin none.
+
+        Args:
+            leave: returns what goes on with the program that runs, after another one has run.
+            variables: returns those of the program that runs, and where it is.
+            name: of the element at an address.
+            schedule, seed: in which order they run.
+        """
+        self._leave, self._variables, self._name = leave, variables, name
+        self.schedule, self._rng = schedule, random.Random(seed)
+        self.stores = Stores(self._rng) if schedule.is_weak else None
+        self._live: list[Running] = []
+        self._awake: list[Running] = []
+        self._asleep: list[Running] = []
+        self._n_begun = self._n_changes = self._n_tries = self._n_switches = 0
+        self._faults = FirstRace()
+        self.has_slept = False
+
+    def run(self, ids: Iterable[Program], body: Callable[[Program], None], is_contended: bool = False) -> None:
+        """Run all programs of these ids to their end."""
+        self._hub, self._body, self._waiting = getcurrent(), body, deque(ids)
+        most = _CONTENDED if is_contended else _RESIDENT
+        try:
+            while self._live or self._waiting:
+                while self._waiting and (len(self._live) < most if self.schedule != IN_ORDER else not self._awake):
+                    self._begin()
+                self.now = self._next()
+                self._faults.run(self._go_on)
+            if self.stores:
+                self.stores.end()
+            self._faults.tell()
+        finally:
+            for running in self._live:
+                if running.coroutine:
+                    running.coroutine.throw(GreenletExit)
+
+    def _begin(self) -> None:
+        program = self._waiting.popleft()
+        self._n_begun += 1
+        coroutine = greenlet(self._body, self._hub)
+        coroutine.gr_context = contextvars.copy_context()  # NumPy's handling of floating point errors
+        running = Running(program, self._n_begun, coroutine, self._rng.random())
+        self._live.append(running)
+        self._awake.append(running)
+
+    def _go_on(self) -> None:
+        running = self.now
+        self._n_switches += 1
+        try:
+            running.coroutine.switch(running.program)
+        finally:
+            if running.coroutine.dead:
+                self._live.remove(running)
+                self._awake.remove(running)
+
+    def _next(self) -> Running:
+        while not self._awake:
+            self._wake_one()
+        policy = self.schedule.policy if self._n_switches < _SWITCHES else IN_ORDER.policy
+        if policy == "random":
+            return self._awake[int(self._rng.random() * len(self._awake))]
+        if policy == "by priorities":
+            return max(self._awake, key=lambda running: running.priority)
+        if policy == "in turns":
+            self._awake.append(self._awake.pop(0))
+        return self._awake[0]
+
+    def _wake_one(self) -> None:
+        """All sleep: let a store be seen, a program begin, or one of those that sleep look once more."""
+        if self.stores and self.stores.let_one_be_seen():
+            self.changed()
+        elif self._waiting and len(self._live) < AT_ONCE:
+            self._begin()
+        else:
+            loose = [running for running in self._asleep if running.stuck_at != self._n_changes]
+            self._n_tries += 1
+            if not loose or self._n_tries > _TRIES:
+                self._faults.tell()
+                raise Deadlock(self._deadlock())
+            loose[0].is_tried = True
+            self._wake([loose[0]])
+
+    def _wake(self, sleepers: list[Running]) -> None:
+        for running in sleepers:
+            self._asleep.remove(running)
+        self._awake += sleepers
+
+    # what the programs call
+
+    def _switch(self) -> None:
+        go_on = self._leave()
+        self._hub.switch()
+        go_on()
+
+    def meet(self) -> None:
+        """Let others go first: the program comes to an element that they touch too."""
+        if self._n_switches >= _SWITCHES or len(self._awake) == 1:
+            return
+        if self.schedule.policy == "by priorities":
+            if self._rng.random() < _CHANGES:
+                self.now.priority = self._rng.random() - 1.0
+            elif self.now is self._next():
+                return
+        self._switch()
+
+    def asked(self, address: int, value: bytes, has_changed: bool = False) -> None:
+        """Note what the program has found, unless it has changed it; the second time it sleeps until others do."""
+        me = self.now
+        if has_changed or me.asked.get(address) != value:
+            me.asked[address] = b"" if has_changed else value
+            return
+        self.has_slept = me.has_slept = True
+        me.waits_for, me.where = address, place()
+        if me.is_tried:
+            now = self._variables()
+            me.stuck_at = self._n_changes if now == me.variables else -1
+            me.variables, me.is_tried = now, False
+        self._awake.remove(me)
+        self._asleep.append(me)
+        self._switch()
+
+    def changed(self) -> None:
+        """Wake those who sleep for what the program has changed."""
+        self._n_changes += 1
+        if self._asleep:
+            self._wake([one for one in self._asleep if _lies_at(one.waits_for, one.asked[one.waits_for])])
+
+    def _deadlock(self) -> str:
+        waiting = self._asleep[:_SHOWN]
+        lines = [f"{Deadlock.kind}: {len(self._asleep)} programs wait, and nothing changes any more"]
+        for one in waiting:
+            lines += [f"  program {one.program} waits for {self._name(one.waits_for)}", at(one.where, "    ")]
+        if self._waiting:
+            lines.append(f"  a GPU holds at most {AT_ONCE:,} at once: {len(self._waiting):,} more have not begun")
+        else:
+            lines.append("  none that is left stores to what they wait for: who should do it?")
+        return "\n".join(lines)
+
+
+def _lies_at(address: int, value: bytes) -> bool:
+    """Return whether something else than this value lies at an address."""
+    return ctypes.string_at(address & int(ADDRESS), len(value)) != value

@@ -1,0 +1,175 @@
+"""What depends on the order in which programs run is seen; what only seems to stays right in every order."""
+# mypy: disable-error-code="attr-defined"
+
+from collections.abc import Callable
+
+import torch
+import triton
+import triton.language as tl
+
+from assignment.simulator import calls
+from assignment.simulator.faults import Deadlock, MemoryFault
+from assignment.tests.constructs.checks.common import raised, says
+
+SEEDS = range(12)  # of which each schedule has some
+N = 8
+
+
+def integers(n: int = 1) -> torch.Tensor:
+    return torch.zeros(n, dtype=torch.int32)
+
+
+def wrong(launch: Callable[..., object], expected: torch.Tensor, *how: str) -> tuple[int, list[str]]:
+    """Return with how many seeds a launch gives something else, or a fault, and what is said of its orders."""
+    count, said = 0, list[str]()
+    for seed in SEEDS:
+        y = torch.zeros_like(expected)
+        with calls.Call(seed=seed) as seen:
+            try:
+                launch(y, *how)
+            except MemoryFault as fault:
+                said.append(str(fault))
+        count += not torch.equal(y, expected)
+        said += seen.orders
+    return count, said
+
+
+@triton.jit
+def queue_kernel(count_ptr, y_ptr, IS_ONE_ATOMIC: tl.constexpr):
+    if IS_ONE_ATOMIC:
+        ticket = tl.atomic_add(count_ptr, 1)
+    else:
+        ticket = tl.load(count_ptr)
+        tl.atomic_add(count_ptr, 1)
+    tl.store(y_ptr + ticket, 1.0)
+
+
+def check_a_queue():
+    """Tickets by one atomic are each given once; by a load and an atomic they are not, and who met whom is told."""
+    assert wrong(lambda y: queue_kernel[(N,)](integers(), y, True), torch.ones(N)) == (0, [])
+    count, said = wrong(lambda y: queue_kernel[(N,)](integers(), y, False), torch.ones(N))
+    assert count == len(SEEDS)
+    says(Exception(said[0]), "they meet at count_ptr[0]", "loads it", "then program", "updates it")
+    says(Exception(said[0]), "ticket = tl.load(count_ptr)", "(handout/programs_meet.md)")
+
+
+@triton.jit
+def sum_kernel(y_ptr, HOW: tl.constexpr):
+    if HOW == "exchange":
+        tl.atomic_xchg(y_ptr, tl.load(y_ptr) + 1.0)
+    elif HOW == "thread block":
+        tl.atomic_add(y_ptr, 1.0, scope="cta")
+    else:
+        tl.atomic_add(y_ptr, 1.0, sem="relaxed")
+
+
+def check_sums():
+    """A load and an exchange lose terms, and an atomic among the threads of one program; a relaxed one does not."""
+    ones = torch.full((1,), float(N))
+    assert wrong(sum_kernel[(N,)], ones, "relaxed") == (0, [])
+    for how in ("exchange", "thread block"):
+        assert wrong(sum_kernel[(N,)], ones, how)[0] > len(SEEDS) // 2
+
+
+@triton.jit
+def guarded_kernel(lock_ptr, y_ptr, HOW: tl.constexpr):
+    if HOW == "nobody asks":
+        tl.atomic_cas(lock_ptr, 0, 1)
+    elif HOW == "counted":
+        tl.atomic_add(lock_ptr, 1)
+    elif HOW == "a bounded spin":
+        is_done = 0
+        for _ in range(200):
+            is_mine = 0
+            if is_done == 0:
+                is_mine = 1 - tl.atomic_cas(lock_ptr, 0, 1)
+            if is_mine == 1:
+                tl.store(y_ptr, tl.load(y_ptr) + 1.0)
+                tl.atomic_xchg(lock_ptr, 0)
+                is_done = 1
+    elif HOW != "tried":
+        while tl.atomic_cas(lock_ptr, 0, 1) == 1:
+            pass
+    if HOW == "tried":
+        if tl.atomic_cas(lock_ptr, 0, 1) == 0:
+            tl.store(y_ptr, tl.load(y_ptr) + 1.0)
+            tl.atomic_xchg(lock_ptr, 0)
+    elif HOW != "a bounded spin":
+        tl.store(y_ptr, tl.load(y_ptr) + 1.0)
+        if HOW == "counted":
+            tl.atomic_add(lock_ptr, 1)
+        else:
+            tl.atomic_xchg(lock_ptr, 0)
+
+
+def check_locks():
+    """A lock guards if a program waits for it: not if it is tried once, nor if nobody asks, nor by a counter."""
+    run = lambda y, how: guarded_kernel[(N,)](integers(), y, how)  # noqa: E731
+    full = torch.full((1,), float(N))
+    for how in ("waited for", "a bounded spin"):
+        assert wrong(run, full, how) == (0, [])
+    for how in ("tried", "nobody asks", "counted"):
+        assert wrong(run, full, how)[0] > len(SEEDS) // 2
+
+
+@triton.jit
+def last_kernel(count_ptr, partial_ptr, y_ptr, SIZE: tl.constexpr, HOW: tl.constexpr, SEM: tl.constexpr):
+    program, at = tl.program_id(0), tl.arange(0, SIZE)
+    if HOW == "added":
+        tl.atomic_add(partial_ptr, program + 1.0, sem="relaxed")
+    else:
+        tl.store(partial_ptr + program, program + 1.0)
+    done = tl.atomic_add(count_ptr, 1, sem=SEM)
+    if done == SIZE - 1:
+        tl.store(y_ptr, tl.sum(tl.load(partial_ptr + at)))
+    elif HOW == "nobody asks":
+        tl.store(y_ptr + 1 + program, tl.sum(tl.load(partial_ptr + at)))
+
+
+def check_the_last_program():
+    """Who is last finds what all others have added, if the count says so with acquire and release."""
+    full = torch.tensor([N * (N + 1) / 2])
+    run = lambda y, how, sem: last_kernel[(N,)](integers(), torch.zeros(N), y, N, how, sem)  # noqa: E731
+    for how in ("added", "stored"):
+        assert wrong(run, full, how, "acq_rel") == (0, [])
+    count, said = wrong(run, full, "added", "relaxed")
+    assert count > len(SEEDS) // 2
+    says(Exception(said[0]), "they meet at partial_ptr[0]", "loads it")
+
+
+@triton.jit
+def reversed_kernel(flag_ptr, y_ptr, n):
+    program = tl.program_id(0)
+    y = 0.0
+    if program < n - 1:
+        while tl.atomic_add(flag_ptr + program + 1, 0) == 0:
+            pass
+        y = tl.load(y_ptr + program + 1)
+    tl.store(y_ptr + program, y + 1.0)
+    tl.atomic_xchg(flag_ptr + program, 1)
+
+
+@triton.jit
+def barrier_kernel(count_ptr, x_ptr, y_ptr, n):
+    program = tl.program_id(0)
+    tl.store(x_ptr + program, program + 1.0)
+    tl.atomic_add(count_ptr, 1)
+    while tl.atomic_add(count_ptr, 0) < n:
+        pass
+    tl.store(y_ptr + program, tl.load(x_ptr + (program + 1) % n))
+
+
+def check_waiting_for_later_programs():
+    """Programs may wait for those that begin after them, and all for all."""
+    later, around = torch.arange(N, 0.0, -1), torch.arange(1.0, 41).roll(-1)
+    assert wrong(lambda y: reversed_kernel[(N,)](integers(N), y, N), later) == (0, [])
+    assert wrong(lambda y: barrier_kernel[(40,)](integers(), torch.zeros(40), y, 40), around) == (0, [])
+
+
+def check_deadlocks():
+    """Who waits for ever is told where, and for what."""
+    n = 3
+    fault = raised(Deadlock, reversed_kernel[(n,)], integers(n + 1), torch.zeros(n), n + 1)
+    says(fault, "deadlock: 3 programs wait", "program (2, 0, 0) waits for flag_ptr[3]", "while tl.atomic_add(flag_ptr")
+    fault = raised(Deadlock, barrier_kernel[(n,)], integers(), torch.zeros(n), torch.zeros(n), n + 1)
+    says(fault, "program (0, 0, 0) waits for count_ptr[0]")
