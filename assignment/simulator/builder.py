@@ -18,7 +18,7 @@ from assignment.whose import theirs
 
 from . import access, numerics, scaled
 from .acquired import locks_in, plain, remember
-from .elementwise import Elementwise, Handle, MaskedResult
+from .elementwise import Elementwise, Handle, NoticedResult
 from .faults import place
 from .kernel_values import KernelValue
 from .libdevice import extern_function, is_exact
@@ -174,15 +174,27 @@ class Builder(Elementwise):
         new, expected = val.data.view(bits), cmp.data.view(bits)
         old = access.update(
             self.watch, ptr.data, None, _exchange_if_equal, new, expected, order=_order(sem, scope, True)
-        )
+        ).old
         return Handle(old.view(val.data.dtype), val.dtype)
 
     def create_atomic_rmw(
         self, op: ir.ATOMIC_OP, ptr: Handle, val: Handle, mask: Handle, sem: ir.MEM_SEMANTIC, scope: ir.MEM_SYNC_SCOPE
     ) -> Handle:
-        old = access.update(self.watch, ptr.data, mask.data, _UPDATES[op.name], val.data, order=_order(sem, scope))
-        result = Handle(old, val.dtype)
-        return result if mask.data.all() else MaskedResult(result, ~plain(mask.data), self.watch, place())
+        old, is_drawn = access.update(
+            self.watch, ptr.data, mask.data, _UPDATES[op.name], val.data, order=_order(sem, scope)
+        )
+        is_told, is_whole = is_drawn and op.name in _TICKETS, mask.data.all()
+        if is_whole and not is_told:
+            return Handle(old, val.dtype)
+        where = place()
+
+        def use() -> np.ndarray:
+            if is_told:
+                self.watch.tell_tickets(where)
+            what = "uses what an atomic returns in masked-out lanes"
+            return old if is_whole else self.watch.undefined_result(what, old, ~plain(mask.data), where)
+
+        return NoticedResult(val.dtype, use)
 
     def create_atomic_load(self, ptr: Handle, mask: Handle, sem: ir.MEM_SEMANTIC, scope: ir.MEM_SYNC_SCOPE) -> Handle:
         ty = ptr.get_element_ty()
@@ -335,3 +347,4 @@ _UPDATES: dict[str, Callable[..., np.ndarray]] = {
     "XOR": np.bitwise_xor,
     "XCHG": _exchange,
 }
+_TICKETS = ("ADD", "FADD", "XCHG")  # of which something is told; Triton itself uses what others of floats return

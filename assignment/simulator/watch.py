@@ -210,6 +210,14 @@ class Watch:
             (promised, "hint"),
         )
 
+    def tell_tickets(self, where: Place) -> None:
+        """Tell of an atomic of several lanes at one address, what it returns to each of which is used."""
+        self._call.warn(
+            f"the order of lanes is left open: several lanes of an atomic of {self.kernel} have one address, and what "
+            f"it returns to each is used\n{at(where)}\n  which lane comes first is drawn by the seed {LEFT_OPEN}",
+            (where, "lanes"),
+        )
+
     def barrier(self) -> None:
         """Record a barrier between the threads of the program."""
         self._races.barrier()
