@@ -24,7 +24,7 @@ from assignment.sandbox.worker_client import WorkerDied
 from assignment.verdict import finding, score
 from assignment.verdict.entries import KernelFigures, Moved
 from tests import operators
-from tests.compare import Mismatch
+from tests.compare import Expected, Mismatch, worst_margin
 from tests.door import Costs, Results
 
 MAY_BE_CALLED = "handout/grading.md#what-may-be-called"
@@ -239,6 +239,17 @@ class Run:
         launches = [launch._replace(configurations=None) for launch in played.launches() if launch.is_tuned]
         kernels = self._pool.recorder_and_player().compiled(played.part(launches), TARGETS) if launches else ()
         return bool(kernels) and not any(kernel.fits for kernel in kernels)
+
+    def margin_in_simulator(self, expected: dict[str, Expected]) -> float | None:
+        """Return the margin of what the simulator has for the last call, whose results are a GPU's; None if wrong."""
+        simulated: list[Tensor] = getattr(self._worker, "simulated", [])
+        if not simulated or not isinstance(self.asked, Call):
+            return None
+        try:
+            results = tuple(simulated) if len(simulated) > 1 else simulated[0]
+            return worst_margin(results, expected, self.has_exact_margins)
+        except Mismatch:
+            return None
 
     def steps(self) -> list[str]:
         """Return what host code did in the last call, step by step; nothing where it was not recorded."""

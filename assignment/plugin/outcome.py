@@ -36,6 +36,7 @@ def case_of(item: pytest.Item, call: pytest.CallInfo, report: pytest.TestReport)
     margins = [*margins_of(report), *([wrong.margin] if wrong else [])]
     hints = failure.diagnosed("no likely cause was found", lambda: causes(item, wrong, run), None, staff)
     drawn = failure.diagnosed("no map was drawn", lambda: map_of(wrong), None, staff)
+    staff += failure.diagnosed("the simulator was not asked", lambda: on_gpu_alone(wrong, run), list[str](), staff)
     steps = (
         failure.diagnosed("no steps were told", run.steps, list[str](), staff) if run and status == score.FAIL else []
     )
@@ -75,6 +76,14 @@ def causes(item: pytest.Item, wrong: compare.Mismatch | None, run: Run | None) -
     check = check_name(item)
     function, is_first = checks.place(check)
     return search.causes(check, function, is_first, run.asked, run.tensors, wrong.got, wrong.expected)
+
+
+def on_gpu_alone(wrong: compare.Mismatch | None, run: Run | None) -> list[str]:
+    """Return what staff hear of a result that is right in the simulator and wrong on a GPU."""
+    margin = run.margin_in_simulator(wrong.expected) if run and wrong and wrong.expected else None
+    if wrong is None or margin is None:
+        return []
+    return [f"on the GPU {wrong.margin:.3g} times the bound, in the simulator {margin:.2g} of it"]
 
 
 def map_of(wrong: compare.Mismatch | None) -> Tiles | None:
