@@ -162,7 +162,7 @@ class Believing(Builder):
     def entering(self, value: KernelValue) -> KernelValue:
         """Return a device function's argument."""
         if not isinstance(value, tl.tensor):
-            return value
+            return super().entering(value)
         given = _knowing(_Parameter(value.handle.data, value.handle.dtype), known(value.handle))
         return tl.tensor(given, value.type)
 

@@ -53,8 +53,11 @@ class Builder(Elementwise):
         """Do nothing: where a kernel has hints, alignment.py's builder takes this one's place."""
 
     def entering(self, value: KernelValue) -> KernelValue:
-        """Return a device function's argument, as the function has it."""
-        return value
+        """Return a device function's argument, as the function has it.
+
+        That is a constant's value, but for a tuple, of whose elements the compiler knows less than of a tuple's own.
+        """
+        return value.value if isinstance(value, tl.constexpr) and not isinstance(value.value, tuple) else value
 
     # shapes
 

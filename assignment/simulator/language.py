@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import triton.language as tl
 
-from assignment.whose import theirs
+from assignment.whose import for_them, theirs
 
 from . import control, numerics, reductions
 from . import semantic as semantics
@@ -73,11 +73,12 @@ def _bound(name: str, member: Callable) -> Callable:
     """Return a builtin that finds the semantic by itself."""
     function = getattr(member, "__wrapped__", member)
 
+    @for_them
     def call(*args: KernelValue, **kwargs: KernelValue) -> KernelValue:
         if builder.grid_idx is None:
             raise ValueError(f"{name} can only be called in a function decorated with @triton.jit")
         kwargs["_semantic"] = semantic
-        return theirs(function, *args, **kwargs)
+        return function(*args, **kwargs)
 
     call.__name__, call.__doc__ = name, member.__doc__
     return call
