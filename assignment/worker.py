@@ -27,6 +27,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -144,7 +145,7 @@ def tell_round(number: int, frame: FrameType | None) -> None:
     from assignment.confined.supervisor import HERE  # not before main() has set the path
     from assignment.simulator.rounds import where  # not there in other roles
 
-    print(f"{HERE}{where(frame)}{HERE}", file=sys.stderr, flush=True)
+    print(f"{HERE}{json.dumps(asdict(where(frame)))}{HERE}", file=sys.stderr, flush=True)
 
 
 def tell_stack(number: int, frame: FrameType | None) -> None:

@@ -1,6 +1,7 @@
 """What a test hears of a call that has no result."""
 
 from assignment.judge.replies import UNREADABLE, Broken, Failed, Fault, Raised, Reply, SaysBroken
+from assignment.protocol.said import Places
 from assignment.pytest_private import TestFailed
 from assignment.verdict import finding, score
 
@@ -17,9 +18,17 @@ class SubmissionError(TestFailed):
 
     staff = ""  # what to tell the staff beside it
 
-    def __init__(self, status: str, message: str, ran: bool = True, kind: str = finding.OTHER, error: str = "") -> None:
+    def __init__(
+        self,
+        status: str,
+        message: str,
+        ran: bool = True,
+        kind: str = finding.OTHER,
+        error: str = "",
+        places: Places = (),
+    ) -> None:
         super().__init__(message, pytrace=False)
-        self.status, self.ran, self.kind, self.error = status, ran, kind, error
+        self.status, self.ran, self.kind, self.error, self.places = status, ran, kind, error, places
 
 
 class GraderError(Exception):
@@ -37,11 +46,10 @@ def meant_by(reply: Reply | None) -> SubmissionError | GraderError:
             return error
         case Raised(is_todo=True, text=text):
             return SubmissionError(score.TO_DO, text)
-        case Raised(types=types, message=message, in_kernel=in_kernel):
+        case Raised(types=types, message=message, in_kernel=in_kernel, places=places):
             advice = f"\n  {TOO_SMALL}" if in_kernel and "Input shapes should have" in message else ""
-            return SubmissionError(
-                score.FAIL, f"it raised {message}{advice}", kind=finding.RAISED, error=next(iter(types), "")
-            )
-        case Failed(message=message, kind=kind) | Fault(message=message, kind=kind):
-            return SubmissionError(score.FAIL, message, kind=kind)
+            said, first = f"it raised {message}{advice}", next(iter(types), "")
+            return SubmissionError(score.FAIL, said, kind=finding.RAISED, error=first, places=places)
+        case Failed(message=message, kind=kind, places=at) | Fault(message=message, kind=kind, places=at):
+            return SubmissionError(score.FAIL, message, kind=kind, places=at)
     return SubmissionError(score.CRASHED, UNREADABLE)

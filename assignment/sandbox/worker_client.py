@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, Any
 from assignment import text
 from assignment.confined.confinement import ON_GPU
 from assignment.confined.supervisor import HERE, children_of, descendants
+from assignment.protocol import said
 from assignment.protocol.messages import Header
 from assignment.protocol.requests import Load, Request, written
+from assignment.protocol.said import Said, Telling
 from assignment.sandbox import rungs, stopped
 from assignment.sandbox.nursery import Nursery
 from assignment.sandbox.slowness import slowness
@@ -60,11 +62,11 @@ SPACES = {
 }  # fmt: skip
 
 
-class WorkerDied(Exception):
+class WorkerDied(Telling):
     """The submission ended the worker, or had to be stopped."""
 
-    def __init__(self, status: str, message: str, ran: bool = True) -> None:
-        super().__init__(message)
+    def __init__(self, status: str, *parts: str | Said, ran: bool = True) -> None:
+        super().__init__(*parts)
         self.status = status  # "crashed" or "timeout"
         self.ran = ran  # False: the submission's time was over before
 
@@ -223,11 +225,10 @@ class Worker:
             where = self._interrupt()
             self._reap(patience_s=0)
             why = "" if timeout_s == CALL_TIMEOUT_S[self._device] else LESS
-            raise WorkerDied(
-                "timeout", f"no answer within {timeout_s:.0f} s{why}; the call was stopped{where}"
-            ) from None
+            stopped_for = f"no answer within {timeout_s:.0f} s{why}; the call was stopped"
+            raise WorkerDied("timeout", stopped_for, where) from None
         except wire.ConnectionLost:
-            raise WorkerDied("crashed", self._reap() + self._place(self.output())) from None
+            raise WorkerDied("crashed", self._reap(), self._place(self.output())) from None
         except wire.ProtocolError as error:
             self._reap(patience_s=0)
             raise WorkerDied("crashed", f"the result cannot be read: {error}") from None
@@ -390,7 +391,7 @@ class Worker:
             return "the worker process was killed"
         return end["why"] or describe_end(end["status"])
 
-    def _interrupt(self) -> str:
+    def _interrupt(self) -> Said:
         """Return where the child is, at its deadline; what it prints of that is no output of the submission."""
         before = self.output().encode()
         self._supervisor("interrupt")
@@ -402,12 +403,12 @@ class Worker:
         self._printed, self._printed_size = deque([before]), len(before)
         if len(told) > 2 and told[1]:
             if self._device == "play":
-                return f"\n{told[1]}"
+                return said.read(told[1])
             stack = told[1]
         self._stage.hung(stopped.alike(stack, self._stage.sources))
         return self._place(stack)
 
-    def _place(self, stack: str) -> str:
+    def _place(self, stack: str) -> Said:
         """Return where the submission is in the stack printed last, if any."""
         return stopped.place(stack.rpartition("most recent call first")[2], self._stage.sources)
 

@@ -112,8 +112,10 @@ class Believing(Builder):
         if ((firsts & ADDRESS) % np.uint64(size * width) != 0)[... if active is None else active].any():
             raise FalseHint(
                 f"{FalseHint.kind}: program {self.grid_idx} of {self.watch.kernel} {action} a misaligned address, in "
-                f"vectors of {size} elements\n{at(place())}\n  the compiler takes them for it believes the hint, which "
-                f"does not hold {LEFT_OPEN}\n{at(promised, '    ')}"
+                f"vectors of {size} elements",
+                at(place()),
+                f"  the compiler takes them for it believes the hint, which does not hold {LEFT_OPEN}",
+                at(promised, "    "),
             )
         along = np.arange(ptrs.data.shape[axis], dtype=np.uint64) % np.uint64(size) * np.uint64(width)
         compiled = firsts + along.reshape([-1 if dim == axis else 1 for dim in range(firsts.ndim)])

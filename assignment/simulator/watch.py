@@ -137,11 +137,15 @@ class Watch:
         for write in first:
             write.do_again()
         for kind, text, where in used:
-            told = f"{text}\n{at(where)}\n  what the program stores depends on it"
+            depends = "  what the program stores depends on it"
             if kind == MASKED:
-                self._call.warn(f"{told}: say other=0.0 before a sum, -inf before a maximum", where)
+                remedy = "say other=0.0 before a sum, -inf before a maximum"
+                self._call.warn(f"{text}\n{at(where)}\n{depends}: {remedy}", where)
                 continue
-            fault = Unwritten(told) if kind == UNWRITTEN else UndefinedResult(f"{told}: {UNDEFINED_REMEDY}")
+            if kind == UNWRITTEN:
+                fault: MemoryFault = Unwritten(text, at(where), depends)
+            else:
+                fault = UndefinedResult(text, at(where), f"{depends}: {UNDEFINED_REMEDY}")
             fault.where = where
             raise fault
 
@@ -166,7 +170,7 @@ class Watch:
         if not self.is_rehearsal and len(self._call.nans) < _MAX_NANS and (where := place()) not in self._call.nans:
             self._call.nans[where] = at(where)
             if self.record:
-                self.record.nan(where, at(where))
+                self.record.nan(where, str(at(where)))
 
     def decide(self, condition: np.ndarray) -> None:
         """Record that a branch or a loop depends on this value."""
@@ -407,14 +411,14 @@ class Watch:
         if region.is_input:
             remark = f"which is argument {self._call.position(region.tensor)} of the call, the caller's own"
             text = self._says(InputWritten, action, region, int(offsets.item(0)), remark)
-            raise InputWritten(f"{text}\n{at(place())}\n  store to memory that your function has made: torch.empty")
+            raise InputWritten(text, at(place()), "  store to memory that your function has made: torch.empty")
 
     def _refuse_lost_values(self, region: Region, offsets: np.ndarray, stored: np.ndarray, values: np.ndarray) -> None:
         lost = _bits(stored) != _bits(values)
         if lost.any():
             name = region.name_at(int(offsets.ravel()[np.flatnonzero(lost)[0]]))
             text = f"{Race.kind}: two lanes of program {self._regions.program} of {self.kernel} store different values"
-            raise Race(f"{text} to {name}\n{at(place())}\n  which of them stays is luck on a GPU")
+            raise Race(f"{text} to {name}", at(place()), "  which of them stays is luck on a GPU")
 
     def _says(self, kind: type[MemoryFault], action: str, region: Region, offset: int, remark: str) -> str:
         who = f"program {self._regions.program} of {self.kernel}"

@@ -10,6 +10,7 @@ from assignment.player import gpu_player
 from assignment.player.play import InKernel
 from assignment.protocol.program import Inputs, Operation, Program, View
 from assignment.protocol.replies import Failed, Raised
+from assignment.protocol.said import Said
 from assignment.tests.forked import python
 
 X = torch.arange(6.0).view(2, 3)
@@ -72,8 +73,9 @@ def test_outputs_get_a_copy_of_what_is_made_without_them(player):
 
 def test_want_of_memory_is_told_from_other_failures():
     no_room = torch.OutOfMemoryError("CUDA out of memory")
-    assert gpu_player.failed(no_room) == gpu_player.failed(InKernel(no_room, "")) == Failed(str(no_room), fits=False)
-    assert isinstance(gpu_player.failed(InKernel(ValueError("num_warps"), "  at a.py:1")), Raised)
+    in_kernel = gpu_player.failed(InKernel(no_room, Said("")))
+    assert gpu_player.failed(no_room) == in_kernel == Failed(str(no_room), fits=False)
+    assert isinstance(gpu_player.failed(InKernel(ValueError("num_warps"), Said("  at a.py:1"))), Raised)
     assert gpu_player.failed(gpu_player.CannotFollow("others")).message == "others"
     assert "KeyError" in gpu_player.failed(KeyError("x")).message
 

@@ -15,10 +15,11 @@ from rich.console import Console
 from assignment import text
 from assignment.commands import collector, files, report
 from assignment.commands.settings import Settings
+from assignment.tests import class_made
 from assignment.tests.specification import explanations
 from assignment.verdict import causes, finding, reporting
 from assignment.verdict.checks import Check, declared, without_practice
-from assignment.verdict.finding import Explanation, Finding, SourceLine, places_in
+from assignment.verdict.finding import Explanation, Finding
 from assignment.verdict.reporting import Circumstances
 from assignment.verdict.score import Case, CheckResult
 from tests import operators
@@ -265,7 +266,7 @@ def test_what_is_no_file_is_not_replaced(tmp_path, data):
 
 def test_one_cause_is_told_once():
     """A line that fails several checks, with other values in each; another line, or no line, is another cause"""
-    at, other = (places_in(f"computed at cs336_kernels/rmsnorm.py:{line} in f") for line in (3, 4))
+    at, other = (class_made.places_in(f"computed at cs336_kernels/rmsnorm.py:{line} in f") for line in (3, 4))
     first, again = (Finding(finding.NOT_THE_WORK, f"{i} of 9 elements", at) for i in range(2))
     assert first.cause == again.cause
     assert first.cause != Finding(finding.RAISED, "", at).cause
@@ -277,7 +278,7 @@ def test_a_finding_is_read_as_the_report_has_it():
     seen = Finding(
         finding.WRONG_VALUES,
         "y: 1 of 9",
-        places_in("at x.py:3 in f: y = x"),
+        class_made.places_in("at x.py:3 in f: y = x"),
         "",
         "y",
         {"wrong": 1, "nan": 0, "elements": 9},
@@ -291,20 +292,12 @@ def test_a_finding_is_read_as_the_report_has_it():
 
 def test_a_finding_of_an_older_grader_has_a_cause():
     """Whose report has no lines"""
-    data: Any = Finding("race", "race: y[3]", places_in("at x.py:3 in f")).as_json("")
+    data: Any = Finding("race", "race: y[3]", class_made.places_in("at x.py:3 in f")).as_json("")
     older = {name: value for name, value in data.items() if name != "lines"}
     assert causes.cause({"findings": [older], "message": ""}) == causes.cause(
         {"findings": [older | {"says": "race: y[4]"}], "message": ""}
     )
     assert causes.lines({"findings": [older]}) == []
-
-
-def test_places_are_the_lines_that_a_message_names():
-    said = "at once: a race\n  at a/x.py:3 in f: y[0] = 1: 2\n    called from x.py:9\n  of what lies at x.py:4"
-    assert places_in(said) == (
-        SourceLine("at a/x.py:3 in f", "a/x.py", 3),
-        SourceLine("called from x.py:9", "x.py", 9),
-    )
 
 
 FIRST, SCALE, TAIL = "test_triton_values", "the scale is missing", "the last tile is left out"
@@ -316,7 +309,7 @@ def entries(*checks):
     found = []
     for name, function, kind, said, hint in checks:
         hints = (Explanation(hint, hint),) if hint else ()
-        one = Finding(kind, said, finding.places_in(said)).as_json("a", hints)
+        one = Finding(kind, said, class_made.places_in(said)).as_json("a", hints)
         found.append(
             {"name": name, "function": function, "claim": f"{function} is right", "status": "FAIL",
              "message": f"f(3):\n{said}", "hint": hint, "findings": [one]}

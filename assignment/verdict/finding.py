@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TypedDict, cast
 
 from assignment.protocol import replies
+from assignment.protocol.said import Places, SourceLine
 
 # Kinds. Those of a kernel that misuses memory are the simulator's (simulator/faults.py).
 FAULTS = (
@@ -19,8 +20,6 @@ WRONG_VALUES, NEVER_STORED = "wrong values", "never stored"
 TOO_MUCH_MOVED = "too much moved"
 TOO_SLOW = "too slow"
 OTHER = replies.OTHER  # or a status, of what is neither right nor wrong
-
-PLACES = ("at ", "computed at ", "called from ")  # how a line of a message begins that names one of the submission's
 
 
 @dataclass(frozen=True)
@@ -91,15 +90,6 @@ class FindingEntry(TypedDict):
 
 
 @dataclass(frozen=True)
-class SourceLine:
-    """A line of the submission that a message names, as in "at cs336_kernels/rmsnorm.py:12 in rmsnorm_forward"."""
-
-    says: str
-    path: str
-    line: int
-
-
-@dataclass(frozen=True)
 class Finding:
     """What is wrong with a case.
 
@@ -114,7 +104,7 @@ class Finding:
 
     kind: str
     says: str = ""
-    places: tuple[SourceLine, ...] = ()
+    places: Places = ()
     error: str = ""
     result: str = ""
     numbers: dict[str, int] = field(default_factory=dict)
@@ -141,15 +131,3 @@ def finding(data: FindingEntry) -> Finding:
     lines = data.get("lines") or [LineEntry(path="", line=0)] * len(data["places"])
     places = tuple(SourceLine(says, **line) for says, line in zip(data["places"], lines, strict=True))
     return Finding(data["kind"], data["says"], places, data["error"], data["result"], data["numbers"])
-
-
-def places_in(said: str) -> tuple[SourceLine, ...]:
-    """Return the lines of the submission that a worker's message names, without their text."""
-    lines = (line.strip().partition(": ")[0] for line in said.splitlines())
-    return tuple(place for line in lines if line.startswith(PLACES) and (place := _place(line)).line)
-
-
-def _place(says: str) -> SourceLine:
-    file, _, position = says.partition(":")  # "at cs336_kernels/rmsnorm.py", "12 in rmsnorm_forward"
-    number = position.partition(" ")[0]
-    return SourceLine(says, file.rpartition(" ")[2], int(number) if number.isdecimal() and len(number) < 10 else 0)
