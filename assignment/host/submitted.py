@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from assignment.calling.requests import WrongReturn
-from assignment.protocol.replies import NOT_IMPORTED, OTHER, Failed, Raised
+from assignment.protocol.replies import NOT_IMPORTED, Failed, Raised
 from assignment.protocol.said import Said, Telling, at, joined
 from assignment.whose import theirs
 
@@ -24,13 +24,13 @@ UNREADABLE = "an exception that raises another one when it is read; raise one of
 class Missing(Telling):
     """The submission has no such function."""
 
-    kind = OTHER
-
 
 class NotImported(Missing):
     """The file that should hold the function cannot be imported."""
 
-    kind = NOT_IMPORTED
+    def __init__(self, file: str, why: Said) -> None:
+        super().__init__(Said(f"{file} cannot be imported: {why}", why.places))
+        self.file, self.why = file, why.text
 
 
 class ImportedSubmission:
@@ -97,8 +97,7 @@ class ImportedSubmission:
         try:
             module = importlib.import_module(path.removesuffix(".py").replace("/", "."))
         except BaseException as error:
-            why = summary(error, self.folder)
-            raise NotImported(Said(f"{path} cannot be imported: {why}", why.places)) from error
+            raise NotImported(path, summary(error, self.folder)) from error
         if not hasattr(module, name):
             raise Missing(f"{path} has no function {name}")
         return getattr(module, name)
@@ -107,9 +106,11 @@ class ImportedSubmission:
 def reply_to(error: BaseException, folder: Path) -> Failed | Raised:
     """Return the reply to a call that ended with an exception, whose class may raise at whatever is asked of it."""
     try:
-        if type(error) in (WrongReturn, Missing, NotImported):  # ours, and no class made of them
-            kind, places = (error.kind, error.said.places) if isinstance(error, Missing) else (OTHER, ())
-            return Failed(str(error)[:MAX_MESSAGE], kind, places=places)
+        if type(error) in (WrongReturn, Missing):  # ours, and no class made of them
+            return Failed(str(error)[:MAX_MESSAGE])
+        if type(error) is NotImported:  # likewise
+            message, why = str(error)[:MAX_MESSAGE], error.why[:MAX_MESSAGE]
+            return Failed(message, NOT_IMPORTED, places=error.said.places, file=error.file, why=why)
         return _described(error, folder)
     except BaseException:
         return Raised(("Exception",), UNREADABLE, UNREADABLE, by_submission=True, in_kernel=False)

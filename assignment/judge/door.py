@@ -24,6 +24,7 @@ from assignment.protocol.said import Places, Said
 from assignment.sandbox.worker_client import WorkerDied
 from assignment.verdict import finding, score
 from assignment.verdict.entries import KernelFigures, Moved
+from assignment.verdict.finding import Finding
 from tests import operators
 from tests.compare import Mismatch
 from tests.door import Costs, Results
@@ -226,7 +227,7 @@ class Run:
             case Ok():
                 came = "it returned a result"
         said = f"expected a {expected.__name__} before any launch, but {came}"
-        raise SubmissionError(score.FAIL, said, kind=finding.NO_ERROR, places=places)
+        raise SubmissionError(score.FAIL, Finding(finding.NO_ERROR, said, places))
 
     def _has_launched(self, function: str) -> bool:
         """Return whether the last call has launched a kernel of a function whose work is that of kernels."""
@@ -315,7 +316,8 @@ class Run:
                 self._pool.shared.died(self._check, error.status)
             else:
                 self._expect_alive()
-            raise SubmissionError(error.status, f"{when}{error}", error.ran, places=error.said.places) from error
+            said = Said(f"{when}{error}", error.said.places)
+            raise SubmissionError(error.status, said, error.ran) from error
 
     def _expect_alive(self) -> None:
         """Raise SubmissionError where another case of the check has ended its worker: the check has failed."""

@@ -7,7 +7,7 @@ from assignment.compiling import build, compiled_constants, launches
 from assignment.compiling.kernel import Compiled
 from assignment.compiling.targets import ASKS, TARGETS
 from assignment.protocol import program as programs
-from assignment.protocol.program import Launch, Program
+from assignment.protocol.program import HostLine, Launch, Program
 from assignment.protocol.replies import Loaded
 from assignment.protocol.requests import Compile, Load
 from assignment.protocol.said import Said, joined
@@ -62,7 +62,7 @@ def _differing(request: Compile, noted: dict[str, list[launches.CompiledLaunch]]
             for path, line, how in compiled_constants.differing(seen, compiled):
                 if name == SIMULATED or path not in asking:
                     found.setdefault((path, line), f"{how}, for {TARGETS[name].title}")
-    places = {(path, line): told(request.sources, f"{path}:{line} in its kernel") for path, line in found}
+    places = {(path, line): told(request.sources, HostLine(path, line, "its kernel")) for path, line in found}
     return tuple(joined([how, places[at]]) for at, how in found.items())[:MAX_TOLD]
 
 

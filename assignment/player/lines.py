@@ -2,17 +2,16 @@
 
 from dataclasses import replace
 
-from assignment.protocol.program import place
+from assignment.protocol.program import HostLine
 from assignment.protocol.said import Said, at
 
 
-def told(sources: dict[str, str], text: str) -> Said:
-    """Return "  at rmsnorm.py:42 in rmsnorm: source line", for "rmsnorm.py:42 in rmsnorm"."""
-    path, number, function = place(text)
-    lines = sources.get(path, "").split("\n")
-    if not number.isdecimal() or not 0 < int(number) <= len(lines):
+def told(sources: dict[str, str], line: HostLine) -> Said:
+    """Return "  at rmsnorm.py:42 in rmsnorm: source line"."""
+    lines = sources.get(line.path, "").split("\n")
+    if not 0 < line.number <= len(lines):
         return Said("  in PyTorch's own backward pass")
-    return at(path, int(number), f" in {function}", lines[int(number) - 1].strip())
+    return at(line.path, line.number, f" in {line.function}", lines[line.number - 1].strip())
 
 
 def computed(line: Said) -> Said:

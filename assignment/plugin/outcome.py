@@ -1,7 +1,7 @@
 """What becomes of a case: its status, what to tell the student, and what else the score and the report are made of."""
 
 import functools
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 import pytest
@@ -109,15 +109,16 @@ def finding_of(status: str, said: Said, error: BaseException | None, door: Door)
     numbers = {} if wrong is None else {"wrong": wrong.wrong, "nan": wrong.nan, "elements": wrong.elements}
     kind = finding.NOT_THE_WORK if door and door.evidence else kind_of(error, door)
     kind = finding.NOT_PLAYED if is_unplayed(door) else kind
-    raised = error.error if isinstance(error, SubmissionError) else ""
-    return Finding(kind, said.text, said.places, raised, wrong.name if wrong else "", numbers)
+    if isinstance(error, SubmissionError):
+        return replace(error.finding, kind=kind, says=said.text, places=said.places)
+    return Finding(kind, said.text, said.places, "", wrong.name if wrong else "", numbers)
 
 
 def kind_of(error: BaseException | None, door: Door) -> str:
     """Return the kind of what a test has met."""
     match error:
         case SubmissionError():
-            return error.kind
+            return error.finding.kind
         case compare.TooMuchMoved():
             return finding.TOO_MUCH_MOVED
         case compare.Mismatch(wrong=compare.Wrong()):
@@ -132,7 +133,7 @@ def outcome(is_inline: bool, error: BaseException | None, door: Door, staff: lis
         return score.NEEDS_REVIEW if doubts else score.OK, joined(doubts)
     if isinstance(error, SubmissionError) and door:
         staff += [error.staff] if error.staff else []
-        return error.status, Said(str(error), error.places)
+        return error.status, Said(str(error), error.finding.places)
     if isinstance(error, AssertionError) and door:
         plain = Said(str(error), joined(door.problems if isinstance(door, Run) else door.doubts).places)
         look = functools.partial(with_origin_of_nan, error, plain, door)

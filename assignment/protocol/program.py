@@ -119,6 +119,17 @@ class View(NamedTuple):
         return cls(storage, dtype, int(tensor.storage_offset()), tuple(tensor.shape), tuple(tensor.stride()))
 
 
+class HostLine(NamedTuple):
+    """A line of host code; without a file where it is PyTorch's own."""
+
+    path: str = ""  # "cs336_kernels/rmsnorm.py"
+    number: int = 0
+    function: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.number} in {self.function}" if self.path else ""
+
+
 class Operation(NamedTuple):
     """A call of an operation of PyTorch, and the views that it returned."""
 
@@ -247,7 +258,7 @@ class Program:
     views: Sequence[View] = ()
     storages: dict[int, int] = field(default_factory=dict)  # bytes, by number
     operations: Sequence[str] = ()  # "aten::add.Tensor"
-    lines: Sequence[str] = ()  # "cs336_kernels/rmsnorm.py:42 in rmsnorm"
+    lines: Sequence[HostLine] = ()
     kernels: Sequence[dict[str, Value]] = ()  # described since the program before
     steps: Sequence[Step] = ()
     results: Sequence[Sequence[int]] = ()  # groups of views
@@ -319,10 +330,11 @@ def _program(tables: dict[str, Any]) -> Program:
         if not isinstance(tables[name], list) or len(tables[name]) > at_most:
             raise Unreadable(f"the call has more than {at_most:,} {name}: use larger tiles, or fewer operations")
     _expect("operations", tables["operations"], lambda name: is_text(name) and OPERATION.fullmatch(name))
-    _expect("lines", tables["lines"], is_text)
+    _expect("lines", tables["lines"], _is_line)
     _expect("kernels", tables["kernels"], lambda entry: isinstance(entry, dict))
     _expect("storages", tables["storages"], _is_storage)
     program = Program(**{**tables, "steps": (), "storages": dict(map(tuple, tables["storages"]))})
+    program.lines = [HostLine(*line) for line in tables["lines"]]
     program.views = [_view(number, view) for number, view in enumerate(tables["views"])]
     _expect("results", program.results, lambda group: _is_list_of(_IS_VIEW)(program, group))
     program.steps = [_step(program, number, step) for number, step in enumerate(tables["steps"])]
@@ -339,6 +351,10 @@ def _expect(table: str, entries: Any, check: Callable[[Any], Any]) -> None:
 
 def _is_storage(pair: Any) -> bool:
     return isinstance(pair, list) and len(pair) == 2 and all(map(is_natural, pair)) and pair[1] <= MAX_STORAGE
+
+
+def _is_line(line: Any) -> bool:
+    return isinstance(line, list) and list(map(type, line)) == [str, int, str] and all(map(is_text, line[::2]))
 
 
 def _view(number: int, view: Any) -> View:
@@ -392,10 +408,3 @@ def kernels_in(value: Value) -> Iterator[int]:
                 todo += members.values()
             case list() as items:
                 todo += items
-
-
-def place(line: str) -> tuple[str, str, str]:
-    """Return the file, the number and the function of a line, such as "cs336_kernels/rmsnorm.py:42 in rmsnorm"."""
-    at, _, function = line.partition(" in ")
-    path, _, number = at.rpartition(":")
-    return path, number, function

@@ -85,6 +85,8 @@ class Failed(AnyReply):
     kind: str = OTHER  # or NOT_IMPORTED, NOT_PLAYED
     fits: bool = True  # False where a GPU has no room for the call
     places: Places = ()
+    file: str = ""  # that cannot be imported,
+    why: str = ""  # and the exception
 
 
 @dataclass(frozen=True)

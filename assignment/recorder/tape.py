@@ -19,7 +19,19 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
 
 from assignment.protocol.messages import Value
-from assignment.protocol.program import Constant, Foreign, Free, Inputs, Operation, Program, Read, Repeat, Step, View
+from assignment.protocol.program import (
+    Constant,
+    Foreign,
+    Free,
+    HostLine,
+    Inputs,
+    Operation,
+    Program,
+    Read,
+    Repeat,
+    Step,
+    View,
+)
 from assignment.pytorch_private import (
     OPDEFS,
     Argument,
@@ -87,7 +99,7 @@ class Tape(TorchDispatchMode):
         self.chunk += 1
         self._views: dict[View, int] = {}
         self._operations: dict[str, int] = {}
-        self._lines: dict[str, int] = {}
+        self._lines: dict[HostLine, int] = {}
         self._sizes: dict[int, int] = {}
         self._steps: list[Step] = []
         self._since_sweep = 0
@@ -202,11 +214,11 @@ class Tape(TorchDispatchMode):
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and not frame.f_code.co_filename.startswith(self._folder):
             frame = frame.f_back
-        text = ""
+        line = HostLine()
         if frame is not None:
             path = frame.f_code.co_filename.removeprefix(self._folder)
-            text = f"{path}:{frame.f_lineno} in {frame.f_code.co_name}"
-        return self._lines.setdefault(text, len(self._lines))
+            line = HostLine(path, frame.f_lineno, frame.f_code.co_name)
+        return self._lines.setdefault(line, len(self._lines))
 
     # what PyTorch does
 

@@ -18,7 +18,7 @@ from assignment.judge import compiled
 from assignment.judge.door import Run, SubmissionError
 from assignment.judge.pair import RecorderAndPlayer
 from assignment.judge.replies import Compiled
-from assignment.protocol.program import Launch, Program, View
+from assignment.protocol.program import HostLine, Launch, Program, View
 from assignment.sandbox.worker_client import WorkerDied
 from assignment.verdict import score
 
@@ -260,7 +260,7 @@ def launching(size=64, warps=4, dtype="float32", offset=0):
     arguments: Any = {"x": {"t": 0}, "SIZE": size}
     launch = Launch(0, [1, 1, 1], arguments, {"num_warps": warps}, None, False, 0)
     views = [View(0, dtype, offset, (3,), (1,))]
-    return Program(views, {0: 64}, lines=["cs336_kernels/x.py:3"], steps=[launch])
+    return Program(views, {0: 64}, lines=[HostLine("cs336_kernels/x.py", 3, "f")], steps=[launch])
 
 
 def test_what_was_compiled_is_remembered_by_all_that_is_compiled(monkeypatch):

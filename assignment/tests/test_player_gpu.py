@@ -8,7 +8,7 @@ import torch
 
 from assignment.player import gpu_player
 from assignment.player.play import InKernel
-from assignment.protocol.program import Inputs, Operation, Program, View
+from assignment.protocol.program import HostLine, Inputs, Operation, Program, View
 from assignment.protocol.replies import Failed, Raised
 from assignment.protocol.said import Said
 from assignment.tests.forked import python
@@ -29,7 +29,7 @@ def program(operation, args, result, **kwargs):
         views=[View(0, "float32", 0, (2, 3), (3, 1)), View(1, dtype, offset, tuple(sizes), tuple(strides))],
         storages={0: 24, 1: 64},
         operations=[operation],
-        lines=[""],
+        lines=[HostLine()],
         steps=[Inputs([0]), Operation(0, args, kwargs, [1], 0)],
         results=[[1]],
         bare=True,

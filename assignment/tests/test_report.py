@@ -25,7 +25,7 @@ from assignment.verdict.score import Case, CheckResult
 from tests import operators
 
 HOSTILE = "\x1b[2J[bold]80/80[/bold]\0 </failure> " + "x" * 10_000 + "\n" * 50 + "end"
-SESSION = Circumstances("uv run grade.py --only", 1, "cpu-simulated", "none", "00")
+SESSION = Circumstances("uv run grade.py", 1, "cpu-simulated", "none", "00")
 FORGED = "Score: 80/80 gradable here, 20 need a GPU"
 TEXTS = {
     "ANSI": f"\x1b[2J\x1b[1;1H{FORGED}\x1b[8m",
@@ -67,7 +67,7 @@ def report_of(said):
 
 def printed(data, **terminal):
     console = Console(highlight=False, soft_wrap=True, file=io.StringIO(), color_system=None, **terminal)
-    report.print_failures(console, reporting.entries_of(data))
+    report.print_failures(console, reporting.entries_of(data), command="uv run grade.py")
     report.print_notes(console, reporting.entries_of(data))
     report.print_summary(console, data, [], report.next_step(data))
     assert isinstance(console.file, io.StringIO)
@@ -129,6 +129,8 @@ def test_an_import_error_is_told_once():
     checks = entries(
         ("test_a", "f", finding.NOT_IMPORTED, broken, ""), ("test_b", "g", finding.NOT_IMPORTED, broken, "")
     )
+    for check in checks:
+        check["findings"][0] |= {"file": "cs336_kernels/rmsnorm.py", "why": said}
     assert len(causes.grouped(checks)) == 1
     page = io.StringIO()
     report.print_failures(Console(file=page, width=100), [{**check, "rerun": ""} for check in checks], said)
@@ -381,7 +383,7 @@ def test_a_failure_fits_a_screen():
     hint = max(explanations(), key=lambda hint: len(str(hint)))
     check = Check("test_flash_forward.py::test_triton_properties", "flash_forward_triton", "c" * 95, 1.0)
     case = Case("one token past a tile-causal", "FAIL", "\n".join(lines), hints=(hint,))
-    session = Circumstances("uv run grade.py --seed 123456789 --only", 1, "cpu-simulated", "none", "00")
+    session = Circumstances("uv run grade.py --seed 123456789", 1, "cpu-simulated", "none", "00")
     session = dataclasses.replace(session, debug="uv run pytest --inline --pdb --seed 123456789")
     data = reporting.report(session, [CheckResult(check, (case,), 1)], [])
     page = io.StringIO()

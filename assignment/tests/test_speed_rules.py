@@ -10,7 +10,7 @@ from assignment.judge import door
 from assignment.operators.flash_attention.workload import workload as attention
 from assignment.operators.rmsnorm.workload import workload as rmsnorm
 from assignment.operators.weighted_sum.workload import workload as weighted_sum
-from assignment.protocol.program import Inputs, Launch, Operation, Program, Step, View
+from assignment.protocol.program import HostLine, Inputs, Launch, Operation, Program, Step, View
 from assignment.protocol.said import Said
 from assignment.timing import clock, contestants, roof, speed, steps
 from assignment.verdict import checks, score
@@ -92,7 +92,7 @@ def program(*steps_):
         name, operands, result = step
         found.append(Operation(names.index(name), [{"t": operand} for operand in operands], {}, [result], 0))
     operations = [f"aten::{name}.x" for name in names]
-    return Program(views=VIEWS, operations=operations, lines=["a.py:3 in f: y = …"], steps=found)
+    return Program(views=VIEWS, operations=operations, lines=[HostLine("a.py", 3, "f")], steps=found)
 
 
 OWN = {

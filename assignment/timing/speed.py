@@ -131,7 +131,7 @@ class Speed:
         self.doubts += found.doubts
         if found.evidence:
             said = joined(["what is timed is not your kernels' work:", *found.evidence])
-            raise SubmissionError(score.FAIL, said.text, places=said.places)
+            raise SubmissionError(score.FAIL, said)
 
     def _workload(self, function: str, shape: Sequence[int], dtype: torch.dtype, options: Options) -> Workload:
         if self._session.deaths[function] >= MAX_DEATHS:
@@ -160,7 +160,7 @@ class Speed:
             told = meant_by(error.reply)
         except WorkerDied as error:
             self._session.deaths[function] += 1
-            told = SubmissionError(error.status, str(error), error.ran, places=error.said.places)
+            told = SubmissionError(error.status, error.said, error.ran)
         except torch.OutOfMemoryError:
             told = SubmissionError(score.FAIL, "no memory is left on the GPU: results and workspaces take all of it")
         except ValueError as error:  # a slot does not fit

@@ -7,7 +7,7 @@ use kernels' results only.
 
 from dataclasses import dataclass, field
 
-from assignment.protocol.program import Inputs, Launch, Operation, Program, place, views_in
+from assignment.protocol.program import Inputs, Launch, Operation, Program, views_in
 from assignment.protocol.said import Said, at, joined
 from tests import operators
 
@@ -62,8 +62,9 @@ def examined(program: Program, function: str) -> Found:
                 if called in MOVING or (called in SCALING and len(operands) == 1):
                     given |= {of[view] for view in made} if read else set()
                 elif read and not (may_sum_rows and called in ROWSUM):
-                    path, number, name = place(program.lines[line])
-                    said = joined([f"a result {COMPUTES.format(called)}", at(path, int(number), f" in {name}")])
+                    where = program.lines[line]
+                    here = at(where.path, where.number, f" in {where.function}")
+                    said = joined([f"a result {COMPUTES.format(called)}", here])
                     (found.doubts if read <= launched else found.evidence).append(said)
     if not program.launches():
         found.evidence.append(Said("no kernel is launched"))

@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable
 from dataclasses import asdict, dataclass, field
-from typing import TypedDict, cast
+from typing import NotRequired, TypedDict, cast
 
 from assignment.protocol import replies
 from assignment.protocol.said import Places, SourceLine
@@ -86,6 +86,8 @@ class FindingEntry(TypedDict):
     error: str
     result: str
     numbers: dict[str, int]
+    file: NotRequired[str]
+    why: NotRequired[str]
     misconceptions: list[ExplanationEntry]
 
 
@@ -100,6 +102,7 @@ class Finding:
         error: the class of an exception.
         result: the name of a wrong result.
         numbers: of a wrong result "wrong" and "nan" of its "elements".
+        file, why: one that cannot be imported, and the exception.
     """
 
     kind: str
@@ -108,6 +111,8 @@ class Finding:
     error: str = ""
     result: str = ""
     numbers: dict[str, int] = field(default_factory=dict)
+    file: str = ""
+    why: str = ""
 
     @property
     def is_fault(self) -> bool:
@@ -122,12 +127,14 @@ class Finding:
         """Return the finding as the report has it, with the misconceptions that are told of its case."""
         places, misconceptions = [place.says for place in self.places], [one.as_json() for one in told]
         lines = [{"path": place.path, "line": place.line} for place in self.places]
-        data = {"case": case, **asdict(self), "places": places, "lines": lines, "misconceptions": misconceptions}
+        own = {name: value for name, value in asdict(self).items() if value or name not in ("file", "why")}
+        data = {"case": case, **own, "places": places, "lines": lines, "misconceptions": misconceptions}
         return cast(FindingEntry, data)
 
 
 def finding(data: FindingEntry) -> Finding:
-    """Return what as_json made plain data of; an older grader gave places no lines."""
+    """Return what as_json made plain data of; an older grader gave places no lines, and named no file."""
     lines = data.get("lines") or [LineEntry(path="", line=0)] * len(data["places"])
     places = tuple(SourceLine(says, **line) for says, line in zip(data["places"], lines, strict=True))
-    return Finding(data["kind"], data["says"], places, data["error"], data["result"], data["numbers"])
+    file, why = data.get("file", ""), data.get("why", "")
+    return Finding(data["kind"], data["says"], places, data["error"], data["result"], data["numbers"], file, why)

@@ -48,6 +48,7 @@ class Verdict:
     message: str = ""
     notes: list[str] = field(default_factory=list)  # what the simulator remarked during any of the cases
     hints: list[Explanation] | None = None  # what a wrong result may come from
+    ran: bool = True  # False where the function had been given up before
 
 
 @dataclass(frozen=True)
