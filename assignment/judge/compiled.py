@@ -4,7 +4,6 @@ Only the grader remembers, by what is compiled (judge/excerpt.py) and not by who
 kernels each time. Workers neither read nor write what it keeps.
 """
 
-import contextlib
 from collections.abc import Callable
 
 from assignment.compiling import advice, cache
@@ -23,9 +22,8 @@ OTHER = "the kernel that was graded is not the kernel that is compiled"
 
 def remembered(key: str, answer: Callable[[], Reply | None]) -> Reply | None:
     """Return what came of the same question before, or the answer, which is remembered if all of it compiled."""
-    with contextlib.suppress(TypeError, AttributeError):  # JSON of something else
-        if isinstance(known := replies.read(cache.recall(key), 0), Compiled):
-            return known
+    if isinstance(kept := cache.recall(key), dict) and isinstance(known := replies.read(kept, 0), Compiled):
+        return known
     reply = answer()
     if isinstance(reply, Compiled) and _is_success(reply):
         cache.remember(key, written(reply))

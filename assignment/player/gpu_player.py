@@ -45,7 +45,7 @@ class GpuSession:
 
     def __init__(self) -> None:
         self._player: GpuPlayer | None = None
-        self._function: Any = None  # what is timed
+        self._function: Prepared | None = None  # what is timed
 
     def answer(self, request: Load | OnGpu, tensors: list[torch.Tensor]) -> Answer:
         """Answer a request: the sources of a submission, or a program with the inputs of its call.
@@ -74,6 +74,7 @@ class GpuSession:
             case Warm() | Prepare() | Tune():
                 return self._play_on_slot(player, request, programs.read(tensors[-1])), []
             case OnSlots():
+                assert self._function is not None
                 return timed.answer(self._function, request)
             case Called():
                 *inputs, data = tensors

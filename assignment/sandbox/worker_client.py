@@ -14,11 +14,11 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from assignment import text
 from assignment.confined.confinement import ON_GPU
-from assignment.confined.supervisor import HERE, children_of, descendants
+from assignment.confined.supervisor import HERE, Answer, children_of, descendants
 from assignment.protocol import said
 from assignment.protocol.messages import Header
 from assignment.protocol.requests import Load, Request, written
@@ -252,7 +252,8 @@ class Worker:
         from assignment.protocol import wire  # loads PyTorch
 
         channel = self._channel
-        ends: list[Any] = [channel, self._output]
+        assert channel is not None
+        ends: list[socket.socket | int] = [channel, self._output]
         began = last = time.monotonic()
         samples: list[float] = []
         before: float | None = None
@@ -340,8 +341,8 @@ class Worker:
         self._has_had_child = True
 
     def _supervisor(
-        self, do: str, timeout_s: float = SUPERVISOR_TIMEOUT_S, descriptors: Sequence[int] = (), **more: Any
-    ) -> dict[str, Any]:
+        self, do: str, timeout_s: float = SUPERVISOR_TIMEOUT_S, descriptors: Sequence[int] = (), **more: float | str
+    ) -> Answer:
         """Return the answer of the worker's first process.
 
         If it is gone or stopped, return {} and start a new one.
@@ -358,12 +359,12 @@ class Worker:
             self._start()
             return {}
 
-    def _answer_to(self, number: int, timeout_s: float) -> dict[str, Any]:
+    def _answer_to(self, number: int, timeout_s: float) -> Answer:
         """Return the answer of this number.
 
         Earlier ones are skipped: a judge that was killed may have left them unread.
         """
-        answer: dict[str, Any] = {}
+        answer: Answer = {}
         while answer.get("number") != number:
             self._await_answer(timeout_s)
             answer = json.loads(self._control.recv(MAX_ANSWER))
@@ -387,9 +388,9 @@ class Worker:
         self._channel.close()
         self._channel = None
         end = self._supervisor("end", patience_s=patience_s)
-        if end.get("status") is None:
+        if (status := end.get("status")) is None:
             return "the worker process was killed"
-        return end["why"] or describe_end(end["status"])
+        return end["why"] or describe_end(status)
 
     def _interrupt(self) -> Said:
         """Return where the child is, at its deadline; what it prints of that is no output of the submission."""

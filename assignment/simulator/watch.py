@@ -4,6 +4,7 @@ import contextlib
 import functools
 import math
 from collections.abc import Callable, Hashable, Iterator
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -75,7 +76,7 @@ class Watch:
         if self.cost:
             call.launches.append(self.cost)
 
-    def record_for(self, function: Callable) -> None:
+    def record_for(self, function: FunctionType) -> None:
         """Begin a record of what programs of this function do, if the call keeps one."""
         if self._call.recording:
             assert self.cost is not None

@@ -157,7 +157,7 @@ def test_scores_are_kept_but_not_what_is_none(tmp_path, monkeypatch):
     for _ in range(progress.MAX_KEPT + 5):
         progress.lines(tmp_path, report)
     assert progress.scores(tmp_path, report) == [80.0] * (progress.MAX_KEPT + 1)
-    broken = {"best": 3, "good": {}, "scores": ["x"]}
+    broken: Any = {"best": 3, "good": {}, "scores": ["x"]}
     progress.cache.remember(progress.key(tmp_path, report), broken, progress.KIND)
     assert progress.scores(tmp_path, report) == [80.0]
 

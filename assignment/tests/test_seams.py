@@ -34,24 +34,22 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 
 # lines with an annotation that says Any, Json or object, by package
 VAGUE_LINES = {
-    "bank": 23,
+    "bank": 9,
     "calling": 2,
-    "classroom": 22,
-    "commands": 5,
-    "compiling": 11,
-    "confined": 2,
-    "handout": 7,
-    "judge": 4,
+    "classroom": 13,
+    "commands": 2,
+    "compiling": 3,
+    "confined": 1,
+    "handout": 3,
+    "judge": 3,
     "pages": 2,
-    "player": 22,
-    "plugin": 7,
-    "protocol": 12,
+    "player": 18,
+    "protocol": 3,
     "recorder": 23,
-    "sandbox": 8,
-    "simulator": 48,
+    "simulator": 37,
     "timing": 1,
     "verdict": 2,
-    "worker.py": 2,
+    "worker.py": 1,
 }
 REPEATED_CLASSES = 0.026  # share of classes whose name another has
 CODE_LINES = 27_016  # without comments and docstrings
