@@ -31,7 +31,7 @@ class PlantedBug:
     @property
     def name(self) -> str:
         """ "rmsnorm/mean-over-the-padded-row" """
-        return f"{self.problem}/{slug(self.bug.name)}"
+        return f"{self.problem}/{re.sub('[^a-z0-9]+', '-', self.bug.name.lower()).strip('-')}"
 
 
 def all_bugs() -> list[PlantedBug]:
@@ -44,11 +44,6 @@ def banks(operator: operators.Operator) -> Iterator[ModuleType]:
     """Yield an operator's modules with PROBLEM, FILES and BUGS: those that its bugs lists as BANKS, or itself."""
     if (own := module_of(operator, "bugs")) is not None:
         yield from getattr(own, "BANKS", [own])
-
-
-def slug(name: str) -> str:
-    """Return a name in lower case with hyphens: "mean-over-the-padded-row"."""
-    return re.sub("[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 def module_of(operator: operators.Operator, module: str) -> ModuleType | None:

@@ -144,7 +144,7 @@ def of_student(found: tables.Class, handed: Handed, report: KeptReport) -> dict[
             }
             for kind, problem in shown
         ],
-        "log": hidden(_log(found.folder / "logs" / f"{handed.name}.txt"), private),
+        "log": hidden(text.of(found.folder / "logs" / f"{handed.name}.txt"), private),
     }
 
 
@@ -191,10 +191,3 @@ def hidden(said: str, private: tuple[str, ...]) -> str:
         said = re.sub(rf"{re.escape(part)}(?!\w)", "", said)
     rows = said[:MAX_LOG].splitlines()
     return "\n".join("".join(c if c.isprintable() else "�" for c in row) for row in rows)
-
-
-def _log(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""

@@ -13,6 +13,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from assignment import text
 from assignment.commands import markdown, report
 from assignment.protocol.messages import Writable
 from assignment.verdict import reporting, score
@@ -88,10 +89,7 @@ def for_classroom50(data: Report, told: Mapping[str, str]) -> dict[str, Writable
 
 def without_report(folder: Path, status: int) -> str:
     """Return a page for a run that has left no report, with what it has said."""
-    try:
-        said = (folder / "report.txt").read_text(encoding="utf-8", errors="replace")[-MAX_SAID:]
-    except OSError:
-        said = ""
+    said = text.of(folder / "report.txt")[-MAX_SAID:]
     why = "what was handed in cannot be used" if status == 2 else f"the grader failed, with exit status {status}"
     return "\n".join([f"# {NO_REPORT}: {why}", "", *markdown.block(said), ""])
 

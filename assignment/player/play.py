@@ -208,7 +208,7 @@ class Turn:
         if func is None or arguments.holds([args, kwargs], "x"):  # which programs lack: a generator, a sparse tensor
             self._skip(name, step)
             return
-        if not self._player.work.needs_kernels and not operations.is_usual(func):
+        if not self._player.work.needs_kernels and operations.form_of(func) in operations.UNUSUAL:
             self._player.work.doubt(
                 f"{func._schema.name} is not what this problem is about: staff will look at it", self._lines[line]
             )

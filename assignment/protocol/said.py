@@ -1,6 +1,5 @@
 """What is said of a submission, and the lines of it that this names, as fields: nobody reads them off the text."""
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -42,17 +41,6 @@ def at(path: str, line: int, where: str = "", code: str = "", lead: str = "  at"
     """Return "  at cs336_kernels/rmsnorm.py:42 in rmsnorm_forward: source line", with that line; `where` is " in …"."""
     says = f"{lead} {path}:{line}{where}"
     return Said(f"{says}: {code}" if code else says, (SourceLine(says.strip(), path, line),))
-
-
-def read(text: str) -> Said:
-    """Return what was written as JSON; where it is none of that, the text as it is."""
-    try:
-        match json.loads(text):
-            case {"text": str(says), "places": [*places]}:
-                return Said(says, tuple(SourceLine(str(p["says"]), str(p["path"]), int(p["line"])) for p in places))
-    except (ValueError, TypeError, KeyError):
-        pass
-    return Said(text)
 
 
 class Telling(Exception):

@@ -23,8 +23,9 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import cast
 
 from assignment.confined import landlock, seccomp
 from assignment.confined.confinement import ON_GPU, Setup
@@ -133,17 +134,8 @@ def seen(rung: str, folders: Folders) -> Folders:
 
 def setup(rung: str, device: str, folders: Folders) -> Setup:
     """Return a worker's start-up settings, except for its control socket."""
-    names = seen(rung, folders)
-    return {
-        "rung": rung,
-        "device": device,
-        "readable": [*readable(device), *folders.packages],
-        "runtime": names.runtime,
-        "submission": names.submission,
-        "scratch": names.scratch,
-        "compiled": names.compiled,
-        "packages": names.packages,
-    }
+    can_read = [*readable(device), *folders.packages]
+    return cast(Setup, {"rung": rung, "device": device, "readable": can_read, **asdict(seen(rung, folders))})
 
 
 def command(rung: str, device: str, folders: Folders, control: int, env: dict[str, str]) -> list[str]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from assignment import text
 from assignment.confined.confinement import ON_GPU
 from assignment.confined.supervisor import HERE, Answer, children_of, descendants
-from assignment.protocol import said
+from assignment.protocol import forms
 from assignment.protocol.messages import Header
 from assignment.protocol.requests import Load, Request, written
 from assignment.protocol.said import Said, Telling
@@ -403,9 +403,11 @@ class Worker:
         stack = self.output()  # where the process could not tell, that of faulthandler, which may not know the line
         self._printed, self._printed_size = deque([before]), len(before)
         if len(told) > 2 and told[1]:
-            if self._device == "play":
-                return said.read(told[1])
-            stack = told[1]
+            if self._device != "play":
+                stack = told[1]
+            with suppress(ValueError, forms.Misformed):
+                if self._device == "play" and (where := forms.read(Said, json.loads(told[1]))).text:
+                    return where
         self._stage.hung(stopped.alike(stack, self._stage.sources))
         return self._place(stack)
 
