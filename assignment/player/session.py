@@ -49,8 +49,7 @@ class PlayerSession:
         try:
             played, seen = player.play(program, request, inputs)
         except (MemoryFault, CannotFollow, Refused, InKernel) as error:
-            if player.work.unplayed:  # what that left may have brought it here
-                said = joined(player.work.unplayed)
+            if (said := joined(player.work.unplayed)).text:  # what that left may have brought it here
                 return Failed(said.text[:MAX_NOTE], NOT_PLAYED, places=said.places), []
             return _ended(error), []
         if not played.groups:  # the call has raised, of which the recorder tells
