@@ -215,7 +215,7 @@ class Run:
         places: Places = ()
         match reply:
             case Raised(in_kernel=False) if expected.__name__ in reply.types:
-                if not self._has_launched(function):
+                if not operators.about(function)["in_triton"] or not self._program().launches():
                     return
                 came = "a kernel was launched"
             case Raised(is_todo=True) | Failed() | Broken() | SaysBroken():
@@ -228,10 +228,6 @@ class Run:
                 came = "it returned a result"
         said = f"expected a {expected.__name__} before any launch, but {came}"
         raise SubmissionError(score.FAIL, Finding(finding.NO_ERROR, said, places))
-
-    def _has_launched(self, function: str) -> bool:
-        """Return whether the last call has launched a kernel of a function whose work is that of kernels."""
-        return operators.about(function)["in_triton"] and bool(self._program().launches())
 
     def _program(self) -> Program:
         """Return the program that was played last; an empty one of a call that was not recorded."""

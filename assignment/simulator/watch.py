@@ -31,7 +31,7 @@ from .kernel_values import KernelValue
 from .races import Lanes, Races
 from .regions import Region, Regions
 from .trace import LaunchCost, Traffic, distinct
-from .undefined import MASKED, RESULT, UNWRITTEN, Undefined, Use, Write, began_fresh, is_telling, is_unwritten
+from .undefined import MASKED, RESULT, UNWRITTEN, Undefined, Use, Write, began_fresh, bits, is_telling, is_unwritten
 
 if TYPE_CHECKING:
     from .recording import RecordedLaunch
@@ -301,7 +301,7 @@ class Watch:
         if not self.is_rehearsal:
             shadow = self._regions.shadow(region)
             pieces = shadow.pieces(region.shadow_offsets(offsets), values.dtype.itemsize)
-            is_same = (_bits(old) == _bits(values)).ravel().repeat(pieces.size // offsets.size)
+            is_same = (bits(old) == bits(values)).ravel().repeat(pieces.size // offsets.size)
             self._races.store(shadow, pieces, self._namer(region, offsets, pieces), is_same, lanes)
             if self.cost:
                 self._count(region, "stored", offsets, values.dtype.itemsize)
@@ -415,7 +415,7 @@ class Watch:
             raise InputWritten(text, at(place()), "  store to memory that your function has made: torch.empty")
 
     def _refuse_lost_values(self, region: Region, offsets: np.ndarray, stored: np.ndarray, values: np.ndarray) -> None:
-        lost = _bits(stored) != _bits(values)
+        lost = bits(stored) != bits(values)
         if lost.any():
             name = region.name_at(int(offsets.ravel()[np.flatnonzero(lost)[0]]))
             text = f"{Race.kind}: two lanes of program {self._regions.program} of {self.kernel} store different values"
@@ -503,10 +503,6 @@ def _index(offsets: np.ndarray, width: int) -> np.ndarray:
     if (offsets & (width - 1)).any():
         raise ValueError(f"pointers of one block are not a whole number of {width}-byte elements apart")
     return offsets >> (width.bit_length() - 1)
-
-
-def _bits(values: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(values).view(f"u{values.dtype.itemsize}")
 
 
 def _take_back(writes: list[Write]) -> None:
