@@ -93,6 +93,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, bool | No
     run = cast("Run | None", pyfuncitem.funcargs.get("run"))
     if run is None:
         return (yield)
+    outcome: bool | None = None  # of a configuration that Triton drops
     if EVERY in pyfuncitem.stash:
         outcome = yield
         in_every_configuration(pyfuncitem, run)
