@@ -18,6 +18,7 @@ from assignment.protocol import wire
 from assignment.protocol.messages import Options
 from assignment.protocol.replies import MAX_NOTE, Fault, Ok, told
 from assignment.protocol.requests import Again, Call, Called, Costs, Direct, Gradients, Kept, Largest
+from assignment.protocol.said import Said
 from assignment.whose import theirs
 
 if TYPE_CHECKING:
@@ -51,7 +52,8 @@ def answer(function: Callable, request: Direct, tensors: list, device: str, fold
         # each in memory of its own
         groups = [[result.clone() for result in group] for group in groups]
     flat = moved([tensor.detach() for group in groups for tensor in group], "cpu")
-    notes, nans = (told(text.replace(f"{folder}/", "") for text in of) for of in (seen.warnings, seen.nans.values()))
+    notes = told(text.replace(f"{folder}/", "") for text in seen.warnings)
+    nans = tuple(Said(text) for text in told(str(said).replace(f"{folder}/", "") for said in seen.nans.values()))
     return Ok(tuple(map(len, groups)), bare, notes=notes, nans=nans), flat
 
 

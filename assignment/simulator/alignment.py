@@ -131,8 +131,10 @@ class Believing(Builder):
         if not compiled.is_aligned:
             raise FalseHint(
                 f"{FalseHint.kind}: program {self.grid_idx} of {self.watch.kernel} {action} a misaligned address, in "
-                f"vectors of {size} elements\n{at(place())}\n  the compiler takes them for it believes the hint, which "
-                f"does not hold {LEFT_OPEN}\n{at(promised, '    ')}"
+                f"vectors of {size} elements",
+                at(place()),
+                f"  the compiler takes them for it believes the hint, which does not hold {LEFT_OPEN}",
+                at(promised, "    "),
             )
         return compiled.ptrs, compiled.mask
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from .draws import Draws
-from .faults import MemoryFault, Place
+from .faults import MemoryFault, Place, Said
 from .regions import FollowedMemory
 from .streams import Raised
 from .trace import LaunchCost
@@ -51,7 +51,7 @@ class Call:
     faults: list[MemoryFault] = field(default_factory=list)  # also those that host code caught
     warnings: list[str] = field(default_factory=list)
     # where an operation of a kernel made a NaN of numbers
-    nans: dict[Place, str] = field(default_factory=dict)
+    nans: dict[Place, Said] = field(default_factory=dict)
     empty_grids: list[str] = field(default_factory=list)  # launches of no program, in words
     n_launches: int = 0
     follower: Follower | None = None

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import math
 from collections.abc import Callable, Hashable, Iterator
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -30,7 +31,7 @@ from .kernel_values import KernelValue
 from .races import Lanes, Races
 from .regions import Region, Regions
 from .trace import LaunchCost, Traffic, distinct
-from .undefined import MASKED, RESULT, UNWRITTEN, Undefined, Use, Write, began_fresh, is_telling, is_unwritten
+from .undefined import MASKED, RESULT, UNWRITTEN, Undefined, Use, Write, began_fresh, bits, is_telling, is_unwritten
 
 if TYPE_CHECKING:
     from .recording import RecordedLaunch
@@ -75,7 +76,7 @@ class Watch:
         if self.cost:
             call.launches.append(self.cost)
 
-    def record_for(self, function: Callable) -> None:
+    def record_for(self, function: FunctionType) -> None:
         """Begin a record of what programs of this function do, if the call keeps one."""
         if self._call.recording:
             assert self.cost is not None
@@ -137,11 +138,15 @@ class Watch:
         for write in first:
             write.do_again()
         for kind, text, where in used:
-            told = f"{text}\n{at(where)}\n  what the program stores depends on it"
+            depends = "  what the program stores depends on it"
             if kind == MASKED:
-                self._call.warn(f"{told}: say other=0.0 before a sum, -inf before a maximum", where)
+                remedy = "say other=0.0 before a sum, -inf before a maximum"
+                self._call.warn(f"{text}\n{at(where)}\n{depends}: {remedy}", where)
                 continue
-            fault = Unwritten(told) if kind == UNWRITTEN else UndefinedResult(f"{told}: {UNDEFINED_REMEDY}")
+            if kind == UNWRITTEN:
+                fault: MemoryFault = Unwritten(text, at(where), depends)
+            else:
+                fault = UndefinedResult(text, at(where), f"{depends}: {UNDEFINED_REMEDY}")
             fault.where = where
             raise fault
 
@@ -166,7 +171,7 @@ class Watch:
         if not self.is_rehearsal and len(self._call.nans) < _MAX_NANS and (where := place()) not in self._call.nans:
             self._call.nans[where] = at(where)
             if self.record:
-                self.record.nan(where, at(where))
+                self.record.nan(where, str(at(where)))
 
     def decide(self, condition: np.ndarray) -> None:
         """Record that a branch or a loop depends on this value."""
@@ -304,7 +309,7 @@ class Watch:
         if not self.is_rehearsal:
             shadow = self._regions.shadow(region)
             pieces = shadow.pieces(region.shadow_offsets(offsets), values.dtype.itemsize)
-            is_same = (_bits(old) == _bits(values)).ravel().repeat(pieces.size // offsets.size)
+            is_same = (bits(old) == bits(values)).ravel().repeat(pieces.size // offsets.size)
             self._races.store(shadow, pieces, self._namer(region, offsets, pieces), is_same, lanes)
             if self.cost:
                 self._count(region, "stored", offsets, values.dtype.itemsize)
@@ -415,14 +420,14 @@ class Watch:
         if region.is_input:
             remark = f"which is argument {self._call.position(region.tensor)} of the call, the caller's own"
             text = self._says(InputWritten, action, region, int(offsets.item(0)), remark)
-            raise InputWritten(f"{text}\n{at(place())}\n  store to memory that your function has made: torch.empty")
+            raise InputWritten(text, at(place()), "  store to memory that your function has made: torch.empty")
 
     def _refuse_lost_values(self, region: Region, offsets: np.ndarray, stored: np.ndarray, values: np.ndarray) -> None:
-        lost = _bits(stored) != _bits(values)
+        lost = bits(stored) != bits(values)
         if lost.any():
             name = region.name_at(int(offsets.ravel()[np.flatnonzero(lost)[0]]))
             text = f"{Race.kind}: two lanes of program {self._regions.program} of {self.kernel} store different values"
-            raise Race(f"{text} to {name}\n{at(place())}\n  which of them stays is luck on a GPU")
+            raise Race(f"{text} to {name}", at(place()), "  which of them stays is luck on a GPU")
 
     def _says(self, kind: type[MemoryFault], action: str, region: Region, offset: int, remark: str) -> str:
         who = f"program {self._regions.program} of {self.kernel}"
@@ -506,10 +511,6 @@ def _index(offsets: np.ndarray, width: int) -> np.ndarray:
     if (offsets & (width - 1)).any():
         raise ValueError(f"pointers of one block are not a whole number of {width}-byte elements apart")
     return offsets >> (width.bit_length() - 1)
-
-
-def _bits(values: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(values).view(f"u{values.dtype.itemsize}")
 
 
 def _take_back(writes: list[Write]) -> None:
