@@ -131,7 +131,7 @@ def _what_is_wrong(name: str, files: dict[str, bytes]) -> tuple[str, str] | None
     if any(str(parent) in files for parent in PurePosixPath(name).parents):
         came = f"{name} is in a folder that has a file's name, a file and a folder at once"
         return came, "expected one: rename one"
-    if not _is_text(files[name]):
+    if not _is_utf_8(files[name]) or b"\0" in files[name]:
         return f"{name} is not UTF-8 text", "expected Python source: save it as UTF-8, or remove it"
     return None
 
@@ -141,10 +141,6 @@ def _is_encodable(name: str) -> bool:
         return bool(name.encode())
     except UnicodeEncodeError:
         return False
-
-
-def _is_text(content: bytes) -> bool:
-    return _is_utf_8(content) and b"\0" not in content
 
 
 def _is_utf_8(content: bytes) -> bool:

@@ -1,9 +1,19 @@
 """Text that a submission can influence, made safe to show on a terminal, in JSON, XML or a log."""
 
+from pathlib import Path
+
 MAX_CHARACTERS = 4_000
 MAX_LINES = 40
 MAX_LINE = 1_000
 TAB = 4
+
+
+def of(path: str | Path) -> str:
+    """Return a file's text; an empty string if it cannot be read."""
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
 
 
 def clean(text: str, max_lines: int = MAX_LINES, max_line: int = MAX_LINE) -> str:

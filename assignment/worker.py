@@ -27,11 +27,13 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from assignment.confined.confinement import Setup
     from assignment.protocol.messages import Header
     from assignment.protocol.replies import AnyReply
 
@@ -44,7 +46,7 @@ Session = Callable[..., tuple["AnyReply", list]]  # to a request of the role, wi
 
 
 def main() -> None:
-    setup = json.loads(sys.argv[1])
+    setup: Setup = json.loads(sys.argv[1])
     sys.path.insert(0, setup["runtime"])
     sys.path += setup["packages"]
     prepare(setup["device"])
@@ -111,7 +113,7 @@ def session_of(role: str) -> Callable[[Path], Session]:
     return lambda folder: direct.DirectSession(folder, role).answer
 
 
-def child(setup: dict[str, Any], connection: socket.socket, caches: str) -> None:
+def child(setup: "Setup", connection: socket.socket, caches: str) -> None:
     """Answer requests until ended; the supervisor forks this process."""
     from assignment.confined import confinement  # not before main() has set the path
 
@@ -144,7 +146,7 @@ def tell_round(number: int, frame: FrameType | None) -> None:
     from assignment.confined.supervisor import HERE  # not before main() has set the path
     from assignment.simulator.rounds import where  # not there in other roles
 
-    print(f"{HERE}{where(frame)}{HERE}", file=sys.stderr, flush=True)
+    print(f"{HERE}{json.dumps(asdict(where(frame)))}{HERE}", file=sys.stderr, flush=True)
 
 
 def tell_stack(number: int, frame: FrameType | None) -> None:

@@ -43,7 +43,8 @@ class Mismatch(AssertionError):
         drawn: "Map | None" = None,
         wrong: "Wrong | None" = None,
     ) -> None:
-        super().__init__(message)
+        super().__init__("\n".join([message, *(drawn.lines if drawn else ())]))
+        self.says = message  # without the map
         self.margin, self.got, self.expected, self.map, self.wrong = margin, got, expected or {}, drawn, wrong
 
 
@@ -169,7 +170,7 @@ def worst_margin(got: Tensor | tuple[Tensor, ...], expected: dict[str, Expected]
             over = _over(output, want, want.allowed)
             drawn = where_wrong(name, output, over, want.rows)
             others = [_said(*other) for other in zip(expected, outputs, margins, strict=True) if other[0] != name]
-            message = _explain(name, output, want, drawn, others)
+            message = _explain(name, output, want, others)
             counts = int((over > 1).sum()), int(output.isnan().sum()), output.numel()
             raise Mismatch(message, max(margins), outputs, expected, drawn, Wrong(name, *counts))
     return max(margins)
@@ -217,7 +218,7 @@ def _over(got: Tensor, want: Expected, allowed: Tensor) -> Tensor:
     return torch.where(error == 0, 0.0, error / allowed).nan_to_num(nan=math.inf, posinf=math.inf)
 
 
-def _explain(name: str, got: Tensor, want: Expected, drawn: "Map | None", others: list[str]) -> str:
+def _explain(name: str, got: Tensor, want: Expected, others: list[str]) -> str:
     over = _over(got, want, want.allowed)
     got = got.double()  # of 8-bit floats PyTorch knows little else
     wrong = over > 1
@@ -231,7 +232,6 @@ def _explain(name: str, got: Tensor, want: Expected, drawn: "Map | None", others
     ]
     lines += [f"  the others: {', '.join(others)}"] if others else []
     lines += _about_non_finite(got, want.rows) if not got.isfinite().all() else [_farthest_off(name, got, want, over)]
-    lines += drawn.lines if drawn else []
     return "\n".join(lines)
 
 

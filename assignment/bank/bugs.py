@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from types import ModuleType
 from typing import Any
 
 from assignment.bank.operators.edits import Bug, edited
@@ -30,7 +31,7 @@ class PlantedBug:
     @property
     def name(self) -> str:
         """ "rmsnorm/mean-over-the-padded-row" """
-        return f"{self.problem}/{slug(self.bug.name)}"
+        return f"{self.problem}/{re.sub('[^a-z0-9]+', '-', self.bug.name.lower()).strip('-')}"
 
 
 def all_bugs() -> list[PlantedBug]:
@@ -39,18 +40,13 @@ def all_bugs() -> list[PlantedBug]:
     return [PlantedBug(bank.PROBLEM, bank.FILES, bug) for bank in found for bug in bank.BUGS]
 
 
-def banks(operator: operators.Operator) -> Iterator[Any]:
+def banks(operator: operators.Operator) -> Iterator[ModuleType]:
     """Yield an operator's modules with PROBLEM, FILES and BUGS: those that its bugs lists as BANKS, or itself."""
     if (own := module_of(operator, "bugs")) is not None:
         yield from getattr(own, "BANKS", [own])
 
 
-def slug(name: str) -> str:
-    """Return a name in lower case with hyphens: "mean-over-the-padded-row"."""
-    return re.sub("[^a-z0-9]+", "-", name.lower()).strip("-")
-
-
-def module_of(operator: operators.Operator, module: str) -> Any:
+def module_of(operator: operators.Operator, module: str) -> ModuleType | None:
     """Return the module of this name in an operator's folder of the bank; None where there is none."""
     spec = f"assignment.bank.operators.{operator.name}"
     has_one = importlib.util.find_spec(spec) and importlib.util.find_spec(f"{spec}.{module}")

@@ -96,8 +96,8 @@ def styles(operator: operators.Operator) -> Iterator[Entry]:
     for bank in getattr(own, "BANKS", [own] if own else []):
         for style in bank.STYLES:
             files = bugs.base(operator)
-            own = {path: files[path] for path in (f"{bugs.PACKAGE}/{file}" for file in bank.FILES)}
-            edited = edits.edited(own, style.edits, style.name)
+            those = {path: files[path] for path in (f"{bugs.PACKAGE}/{file}" for file in bank.FILES)}
+            edited = edits.edited(those, style.edits, style.name)
             more = {f"{bugs.PACKAGE}/{name}": text.encode() for name, text in style.more}
             yield _right(style.name, files | edited | more, bank.PROBLEMS)
 

@@ -18,6 +18,7 @@ from assignment.protocol import wire
 from assignment.protocol.messages import Options
 from assignment.protocol.replies import MAX_NOTE, Fault, Ok, told
 from assignment.protocol.requests import Again, Call, Called, Costs, Direct, Gradients, Kept, Largest
+from assignment.protocol.said import Said
 from assignment.whose import theirs
 
 if TYPE_CHECKING:
@@ -51,9 +52,9 @@ def answer(function: Callable, request: Direct, tensors: list, device: str, fold
         # each in memory of its own
         groups = [[result.clone() for result in group] for group in groups]
     flat = moved([tensor.detach() for group in groups for tensor in group], "cpu")
-    said = seen.warnings, seen.nans.values(), seen.orders
-    notes, nans, orders = (told(text.replace(f"{folder}/", "") for text in of) for of in said)
-    return Ok(tuple(map(len, groups)), bare, notes=notes, nans=nans, orders=orders), flat
+    notes, orders = (told(str(said).replace(f"{folder}/", "") for said in of) for of in (seen.warnings, seen.orders))
+    nans = tuple(Said(text) for text in told(str(said).replace(f"{folder}/", "") for said in seen.nans.values()))
+    return Ok(tuple(map(len, groups)), bare, notes=notes, nans=nans, orders=tuple(map(Said, orders))), flat
 
 
 def handled(function: Callable, request: Direct, tensors: list, seen: "calls.Call") -> tuple[list[list], bool]:

@@ -102,9 +102,14 @@ def people(handed: Handed) -> str:
 def _notes(reports: dict[str, KeptReport]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for name, report in reports.items():
-        for note in report["notes_to_staff"]:
-            found.setdefault(note.partition(": ")[2] or note, []).append(name)
+        for says in _told_staff(report):
+            found.setdefault(says, []).append(name)
     return found
+
+
+def _told_staff(report: KeptReport) -> list[str]:
+    """Return what staff are told, without the checks, which an older grader has not told apart."""
+    return [one["says"] for one in report["told_staff"]] if "told_staff" in report else report["notes_to_staff"]
 
 
 def of_student(found: tables.Class, handed: Handed, report: KeptReport) -> dict[str, Any]:
@@ -139,7 +144,7 @@ def of_student(found: tables.Class, handed: Handed, report: KeptReport) -> dict[
             }
             for kind, problem in shown
         ],
-        "log": hidden(_log(found.folder / "logs" / f"{handed.name}.txt"), private),
+        "log": hidden(text.of(found.folder / "logs" / f"{handed.name}.txt"), private),
     }
 
 
@@ -186,10 +191,3 @@ def hidden(said: str, private: tuple[str, ...]) -> str:
         said = re.sub(rf"{re.escape(part)}(?!\w)", "", said)
     rows = said[:MAX_LOG].splitlines()
     return "\n".join("".join(c if c.isprintable() else "�" for c in row) for row in rows)
-
-
-def _log(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""

@@ -47,7 +47,7 @@ class Needs:
     cpus: int = 1
     memory: int = MEMORY_OF_A_JOB  # bytes
 
-    def options(self) -> dict[str, Any]:
+    def options(self) -> dict[str, int]:
         """Return them as options of a task."""
         return {"num_cpus": self.cpus, "num_gpus": self.gpus, "memory": self.memory}
 

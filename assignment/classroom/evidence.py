@@ -24,7 +24,8 @@ class Evidence:
         name: of the submission.
         problem: whose points it is about, or decisions.TOTAL.
         why: a status of a check, NO_GRADE or SANDBOX.
-        message: the evidence.
+        message: the evidence, which may tell the call.
+        summary: its first line, which does not.
         checks: of these.
         earned, most: points now, and those that can be had.
         excerpts: the code that the message names.
@@ -35,17 +36,12 @@ class Evidence:
     problem: str
     why: str
     message: str
+    summary: str
     checks: tuple[str, ...]
     earned: float
     most: float
     excerpts: tuple[Excerpt, ...]
     decision: Decision | None = None
-
-    @property
-    def summary(self) -> str:
-        """The line of the message that says what was found; the first may tell the call."""
-        lines = [line.strip() for line in self.message.splitlines()] or ["no message"]
-        return next((line for line in lines if not line.endswith(":")), lines[0])
 
 
 def sources(folder: Path, name: str, sha256: str) -> dict[str, str]:
@@ -86,11 +82,16 @@ def findings(
             points, why = (problem["score"], problem["max_score"]), group[0]["status"]
             here = excerpts(causes.lines(group[0]), files, set())
             of = problem["name"]
-            found.append(Evidence(name, of, why, message, names, *points, here, decision))
+            says = next((one["says"] for one in group[0].get("findings", ())), message)
+            found.append(Evidence(name, of, why, message, _first(says), names, *points, here, decision))
     points = (report["score"] or 0.0, report["max_score"] or decisions.largest(decisions.TOTAL))
     for why, message in _of_all(report, asked):
-        found.append(Evidence(name, decisions.TOTAL, why, message, (), *points, (), settled))
+        found.append(Evidence(name, decisions.TOTAL, why, message, _first(message), (), *points, (), settled))
     return found
+
+
+def _first(said: str) -> str:
+    return next(iter(said.splitlines()), "no message").strip()
 
 
 def _alike(checks: list[CheckEntry]) -> list[list[CheckEntry]]:

@@ -13,10 +13,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 from typing import TextIO
 
 import pytest
@@ -54,7 +55,7 @@ class Serve(GraderProblems):
             self._say(self._graded(Path(job["name"]), Submission(files), session.items))
         return True
 
-    def _say(self, what: Mapping[str, object]) -> None:
+    def _say(self, what: GraderAnswer | dict[str, bool]) -> None:
         self._out.write(json.dumps(what) + "\n")
         self._out.flush()
 
@@ -115,7 +116,7 @@ def leave() -> None:
             folder.rmdir()
 
 
-def _interrupt(number: int, frame: object) -> None:
+def _interrupt(number: int, frame: FrameType | None) -> None:
     """Have pytest stop, and the pool be closed."""
     raise KeyboardInterrupt
 

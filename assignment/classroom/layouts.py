@@ -52,7 +52,7 @@ def found(
     inner = _listed(folder)
     if (folder / METADATA).is_file():
         handed = list(_of_gradescope(folder))
-    elif _is_canvas(inner):
+    elif sum(bool(CANVAS.fullmatch(path.name)) and path.is_file() for path in inner) > len(inner) / 2:
         handed = list(_of_canvas(inner))
     else:
         handed = list(_of_folders(inner, tag, before))
@@ -77,10 +77,6 @@ def _is_beside(path: Path) -> bool:
         return True
     except UnusableSubmission:
         return False
-
-
-def _is_canvas(paths: list[Path]) -> bool:
-    return sum(bool(CANVAS.fullmatch(path.name)) and path.is_file() for path in paths) > len(paths) / 2
 
 
 def _of_gradescope(folder: Path) -> Iterator[Handed]:

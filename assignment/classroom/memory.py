@@ -8,8 +8,8 @@ strides and bytes. Only the judge's process holds it, where no submission's code
 import functools
 import hashlib
 import importlib
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import ParamSpec, TypeAlias, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -18,7 +18,10 @@ from tests import operators
 from tests.compare import Expected
 
 LIMIT = 768 << 20  # bytes; a whole grade fills 0.6 GiB
-Kept = tuple[Any, list[tuple[Tensor, int]]]  # a result, and its tensors with their versions
+Given = ParamSpec("Given")
+Returned = TypeVar("Returned", bound="Result")
+Result: TypeAlias = Tensor | Expected | tuple[Tensor, ...] | dict[str, Expected]  # of an oracle, or of a model
+Kept = tuple[Result, list[tuple[Tensor, int]]]  # a result, and its tensors with their versions
 
 
 class RunMemory:
@@ -28,22 +31,22 @@ class RunMemory:
         self._limit, self._kept = limit, dict[bytes, Kept]()
         self.nbytes = 0
 
-    def remembering(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def remembering(self, function: Callable[Given, Returned]) -> Callable[Given, Returned]:
         """Return a function of tensors and options that computes what it has not computed before."""
 
         @functools.wraps(function)
-        def remembered(*arguments: Any, **options: Any) -> Any:
+        def remembered(*arguments: Given.args, **options: Given.kwargs) -> Returned:
             key = key_of(f"{function.__module__}.{function.__name__}", arguments, options)
             kept = self._kept.get(key)
             if kept is not None and all(tensor._version == version for tensor, version in kept[1]):
-                return dict(kept[0]) if isinstance(kept[0], dict) else kept[0]
+                return cast(Returned, dict(kept[0]) if isinstance(kept[0], dict) else kept[0])
             result = function(*arguments, **options)
             self._keep(key, dict(result) if isinstance(result, dict) else result)
             return result
 
         return remembered
 
-    def _keep(self, key: bytes, result: Any) -> None:
+    def _keep(self, key: bytes, result: Result) -> None:
         tensors = [*_tensors_of(result)]
         nbytes = sum(tensor.untyped_storage().nbytes() for tensor in tensors)
         if key not in self._kept and self.nbytes + nbytes > self._limit:
@@ -52,7 +55,7 @@ class RunMemory:
         self._kept[key] = result, [(tensor, tensor._version) for tensor in tensors]
 
 
-def key_of(name: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> bytes:
+def key_of(name: str, arguments: Iterable[object], options: Mapping[str, object]) -> bytes:
     """Return 32 bytes that stand for a call: strides count, since they decide in which order a sum is made."""
     digest = hashlib.blake2b(name.encode(), digest_size=32)
     for value in (*arguments, *sorted(options.items())):
@@ -65,7 +68,7 @@ def key_of(name: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> by
     return digest.digest()
 
 
-def _tensors_of(result: Any) -> Iterator[Tensor]:
+def _tensors_of(result: Result) -> Iterator[Tensor]:
     """Yield the tensors of a result: of an oracle one or a tuple, of a model what is expected, by name."""
     if isinstance(result, Tensor):
         yield result

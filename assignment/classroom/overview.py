@@ -62,7 +62,7 @@ class CheckRate:
     name: str
     claim: str
     points: float
-    counts: dict[str, int]
+    counts: Counter[str]
     graded: int
 
     @property
@@ -146,14 +146,10 @@ def rates(reports: Reports) -> list[CheckRate]:
                 elif check["status"] != score.NOT_GRADED:
                     counts["todo" if check["status"] == score.TO_DO else "lost"] += 1
     return [
-        CheckRate(problem, name, check["claim"], check["max_score"], _parts_of(counts), counts.total())
+        CheckRate(problem, name, check["claim"], check["max_score"], counts, counts.total())
         for name, (problem, check, counts) in found.items()
         if counts.total()
     ]
-
-
-def _parts_of(counts: Counter[str]) -> dict[str, int]:
-    return {part: counts[part] for part in ("ok", "lost", "todo")}
 
 
 def misconceptions(reports: Reports) -> list[CommonCause]:

@@ -11,6 +11,7 @@ import resource
 import signal
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -119,17 +120,32 @@ def shown(found: alike.AlikePairs, same: list[alike.Same], works: Mapping[str, a
     }
 
 
-def _side_by_side(pair: alike.AlikePair, works: Mapping[str, alike.SubmittedWork]) -> dict[str, Any]:
-    sides = [
-        {"left": _excerpt(works[pair.left], passage.left), "right": _excerpt(works[pair.right], passage.right)}
-        for passage in pair.passages
-    ]
-    return {"pair": pair, "passages": sides}
+@dataclass(frozen=True)
+class Half:
+    """One side of a passage: lines with their numbers, without the last ones of many."""
+
+    name: str
+    file: str
+    lines: list[tuple[int, str]]
+    left_out: int
 
 
-def _excerpt(work: alike.SubmittedWork, place: tuple[str, int, int]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class SideBySide:
+    """A pair with its passages, each of two halves."""
+
+    pair: alike.AlikePair
+    passages: list[tuple[Half, Half]]
+
+
+def _side_by_side(pair: alike.AlikePair, works: Mapping[str, alike.SubmittedWork]) -> SideBySide:
+    left, right = works[pair.left], works[pair.right]
+    return SideBySide(pair, [(_excerpt(left, each.left), _excerpt(right, each.right)) for each in pair.passages])
+
+
+def _excerpt(work: alike.SubmittedWork, place: tuple[str, int, int]) -> Half:
     file, first, last = place
     lines = work.sources[file].splitlines()[first - 1 : last]
     left_out = max(0, len(lines) - MOST_LINES)
     numbered = [*enumerate((line[:300] for line in lines[:MOST_LINES]), start=first)]
-    return {"name": work.name, "file": file, "lines": numbered, "left_out": left_out}
+    return Half(work.name, file, numbered, left_out)

@@ -12,37 +12,32 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
+from assignment import text
 from assignment.commands import markdown, report
+from assignment.protocol.messages import Writable
 from assignment.verdict import reporting, score
-from assignment.verdict.entries import Report
+from assignment.verdict.entries import ProblemEntry, Report
 
 HUNDREDTHS = 100  # of a point: Classroom 50 takes whole numbers
 MAX_SAID = 4_000  # characters of what grade.py has printed
 NO_REPORT = "There is no grade"
 
 
-def tests(data: Report) -> list[dict[str, Any]]:
-    """Return the problems that could be graded, with their points, and a remark on each."""
-    graded = (problem for problem in data["problems"] if problem["gradable"])
-    return [
-        {
-            "name": problem["name"],
-            "score": problem["score"],
-            "of": problem["gradable"],
-            "passed": problem["score"] >= problem["gradable"],
-            "remark": report.remark(problem, data),
-        }
-        for problem in graded
-    ]
+def tests(data: Report) -> list[ProblemEntry]:
+    """Return the problems that could be graded."""
+    return [problem for problem in data["problems"] if problem["gradable"]]
 
 
-def for_reporter(data: Report) -> dict[str, Any]:
+def passes(problem: ProblemEntry) -> bool:
+    return problem["score"] >= problem["gradable"]
+
+
+def for_reporter(data: Report) -> dict[str, Writable]:
     """Return what GitHub Classroom's reporter reads: a test for each problem, with points."""
     found = tests(data)
     broken = data["grader_failures"] or any(e["status"] == score.GRADER_ERROR for e in reporting.entries_of(data))
-    passed = all(test["passed"] for test in found)
+    passed = all(map(passes, found))
     return {
         "version": 1,
         "status": "error" if broken else "pass" if passed else "fail",
@@ -50,9 +45,9 @@ def for_reporter(data: Report) -> dict[str, Any]:
         "tests": [
             {
                 "name": test["name"],
-                "status": "pass" if test["passed"] else "fail",
+                "status": "pass" if passes(test) else "fail",
                 "score": test["score"],
-                "message": test["remark"],
+                "message": report.remark(test, data),
                 "test_code": f"uv run grade.py --only {test['name']}",
                 "filename": "",
                 "line_no": 0,
@@ -62,18 +57,20 @@ def for_reporter(data: Report) -> dict[str, Any]:
     }
 
 
-def for_classroom50(data: Report, told: Mapping[str, str]) -> dict[str, Any]:
+def for_classroom50(data: Report, told: Mapping[str, str]) -> dict[str, Writable]:
     """Return Classroom 50's result.json, in hundredths of a point; `told` is the environment of its runner."""
     repository = f"{told.get('GITHUB_SERVER_URL', 'https://github.com')}/{told.get('GITHUB_REPOSITORY', '')}"
     commit = told.get("COMMIT_URL") or f"{repository}/commit/{told.get('GITHUB_SHA', '')}"
-    found = [
+    graded = tests(data)
+    scores, most = ([round(test[key] * HUNDREDTHS) for test in graded] for key in ("score", "gradable"))
+    found: list[Writable] = [
         {
             "test-name": test["name"],
-            "passed": test["passed"],
-            "score": round(test["score"] * HUNDREDTHS),
-            "max-score": round(test["of"] * HUNDREDTHS),
+            "passed": passes(test),
+            "score": points,
+            "max-score": of,
         }
-        for test in tests(data)
+        for test, points, of in zip(graded, scores, most, strict=True)
     ]
     return {
         "schema": "classroom50/result/v1",
@@ -84,18 +81,15 @@ def for_classroom50(data: Report, told: Mapping[str, str]) -> dict[str, Any]:
         "release": told.get("RELEASE_URL") or repository,
         "review": told.get("REVIEW_URL") or commit,
         "datetime": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "score": sum(test["score"] for test in found),
-        "max-score": sum(test["max-score"] for test in found),
+        "score": sum(scores),
+        "max-score": sum(most),
         "tests": found,
     }
 
 
 def without_report(folder: Path, status: int) -> str:
     """Return a page for a run that has left no report, with what it has said."""
-    try:
-        said = (folder / "report.txt").read_text(encoding="utf-8", errors="replace")[-MAX_SAID:]
-    except OSError:
-        said = ""
+    said = text.of(folder / "report.txt")[-MAX_SAID:]
     why = "what was handed in cannot be used" if status == 2 else f"the grader failed, with exit status {status}"
     return "\n".join([f"# {NO_REPORT}: {why}", "", *markdown.block(said), ""])
 

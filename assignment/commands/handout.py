@@ -9,6 +9,8 @@ from pathlib import Path
 
 from rich.console import Console
 
+from assignment import text
+
 ROOT = Path(__file__).resolve().parents[2]
 MAX_WIDTH = 100
 
@@ -19,10 +21,7 @@ def section(citation: str, root: Path = ROOT) -> str:
     citation: a file below root and, unless all of it is meant, the anchor of a heading.
     """
     file, _, anchor = citation.partition("#")
-    try:
-        lines = (root / file).read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return ""
+    lines = text.of(root / file).splitlines()
     if not anchor:
         return "\n".join(lines)
     found = list(headings(lines))
@@ -52,10 +51,7 @@ def anchor_of(heading: str) -> str:
 @functools.cache
 def published(root: Path = ROOT) -> str:
     """Return where the course has published the handout's pages, from pyproject.toml; empty if nowhere."""
-    try:
-        settings = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
-    except OSError:
-        return ""
+    settings = tomllib.loads(text.of(root / "pyproject.toml"))
     return settings.get("tool", {}).get("cs336-kernels", {}).get("handout", "").rstrip("/")
 
 
@@ -86,8 +82,8 @@ def show(console: Console, markdown: str) -> None:
 def with_readable_math(markdown: str) -> str:
     """Return the text with LaTeX as code: a Markdown renderer would take its backslashes for its own."""
     parts = re.split(r"(^```.*?^```$|`[^`\n]+`)", markdown, flags=re.MULTILINE | re.DOTALL)
-    text = [re.sub(r"\$([^$`]+)\$", _as_code, part) if not i % 2 else part for i, part in enumerate(parts)]
-    return re.sub(r"^```math$", "```text", "".join(text), flags=re.MULTILINE)
+    told = [re.sub(r"\$([^$`]+)\$", _as_code, part) if not i % 2 else part for i, part in enumerate(parts)]
+    return re.sub(r"^```math$", "```text", "".join(told), flags=re.MULTILINE)
 
 
 def _as_code(formula: re.Match[str]) -> str:

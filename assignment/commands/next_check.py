@@ -96,7 +96,7 @@ class Following:
         show(console, judge, order, check, reporting.check_entry(result, command, settings.debugger(pool.seed)))
         report.print_notes(console, judge.entries.values())
         console.print(Text(f"  open:  {where.place(check)}"))
-        console.print(Text(text.line(f"  all of it: {command.removesuffix('--only')}--explain {check.name}"), "dim"))
+        console.print(Text(text.line(f"  all of it: {command} --explain {check.name}"), "dim"))
         console.print()
         console.print(Text(f"After it: {coming(order[order.index(check) + 1 :])}"))
         return run.BROKEN if result.status == score.GRADER_ERROR else run.GRADED

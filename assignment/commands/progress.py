@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from assignment.compiling import cache
+from assignment.protocol import forms
 from assignment.verdict import score
 from assignment.verdict.entries import Report
 
@@ -74,12 +75,8 @@ def key(path: Path, report: Report) -> str:
 
 def recall(name: str) -> Earlier | None:
     data = cache.recall(name, KIND)
-    if not isinstance(data, dict):
+    try:
+        found = forms.read(Earlier, {"scores": [], **data} if isinstance(data, dict) else data)
+    except forms.Misformed:
         return None
-    best, verdicts = data.get("best"), data.get("good")
-    if not isinstance(best, int | float) or not 0 <= best <= 100 or not isinstance(verdicts, dict):
-        return None
-    scores = data.get("scores", [])
-    if not isinstance(scores, list) or not all(isinstance(one, int | float) and 0 <= one <= 100 for one in scores):
-        scores = []
-    return Earlier(float(best), verdicts, tuple(map(float, scores)))
+    return found if all(0 <= one <= 100 for one in (found.best, *found.scores)) else None

@@ -94,10 +94,10 @@ def claim_lines(claim: str, indent: int) -> list[str]:
     return textwrap.wrap(claim, WIDTH, initial_indent=margin, subsequent_indent=margin, break_long_words=False) or [""]
 
 
-def print_failures(console: Console, checks: Iterable[CheckEntry], import_error: str = "") -> None:
+def print_failures(console: Console, checks: Iterable[CheckEntry], import_error: str = "", command: str = "") -> None:
     """Print every cause once: the claim of the first check that fails for it, its case, the command, and the rest.
 
-    import_error: what was told above of files that cannot be imported.
+    import_error: what was told above of files that cannot be imported; command: repeats the run.
     """
     groups = [untold(group, import_error) for group in causes.grouped(checks)]
     in_full = len(groups) if len(groups) <= MAX_IN_FULL else IN_FULL_OF_MANY
@@ -116,17 +116,17 @@ def print_failures(console: Console, checks: Iterable[CheckEntry], import_error:
             print_others(console, others)
     if len(groups) == 1:
         print_commands(console, groups[0][0])
-    elif groups:
-        print_commands_once(console, groups[0][0])
+    elif groups and command:
+        print_commands_once(console, command)
 
 
 def untold(group: list[CheckEntry], import_error: str) -> list[CheckEntry]:
     """Return a group of failed checks, without the text of an import error that was told already."""
     first, *others = group
-    said = first["findings"][0]["says"] if causes.kind(first) == finding.NOT_IMPORTED else ""
-    if not said or not import_error or import_error.splitlines()[0] not in said:
+    found = first["findings"][0] if causes.kind(first) == finding.NOT_IMPORTED else None
+    if found is None or not import_error or found.get("why") != reporting.in_brief(import_error):
         return group
-    return [{**first, "message": f"{said.partition(':')[0]}: see above", "findings": []}, *others]
+    return [{**first, "message": f"{found['file']} cannot be imported: see above", "findings": []}, *others]
 
 
 def brief(check: CheckEntry) -> str:
@@ -143,15 +143,11 @@ def print_others(console: Console, others: list[CheckEntry]) -> None:
     console.print(Text(f"  {count}, as it seems for the same cause:\n{textwrap.indent(told, '    ')}"))
 
 
-def print_commands_once(console: Console, check: CheckEntry) -> None:
+def print_commands_once(console: Console, command: str) -> None:
     """Print how to look into any of several checks."""
-    again = check.get("rerun", "").removesuffix(check["name"])
-    if again:
-        console.print(Text("\nFor each of them, with its NAME:", "dim"))
-        console.print(Text(f"  again: {again}NAME", "dim"))
-        console.print(
-            Text(f"  all of it, where to open it, and a debugger: {again.removesuffix('--only ')}--explain NAME", "dim")
-        )
+    console.print(Text("\nFor each of them, with its NAME:", "dim"))
+    console.print(Text(text.line(f"  again: {command} --only NAME"), "dim"))
+    console.print(Text(text.line(f"  all of it, where to open it, and a debugger: {command} --explain NAME"), "dim"))
 
 
 def print_hint(console: Console, check: CheckEntry, width: int | None = None) -> None:

@@ -118,7 +118,7 @@ def reported(settings: Settings, only: Sequence[str], judge: Judge, pool: Pool, 
 def show(settings: Settings, data: Report, pool: Pool, console: Console) -> None:
     """Print the report."""
     entries = reporting.entries_of(data)
-    report.print_failures(console, entries, data["import_error"])
+    report.print_failures(console, entries, data["import_error"], settings.command(pool.seed))
     report.print_notes(console, entries)
     report.print_printed(console, entries)
     report.print_staff_notes(console, data)

@@ -41,12 +41,12 @@ class Settings:
     sandbox: str = rungs.AUTO
 
     def command(self, seed: int) -> str:
-        """Return the command that repeats this run for some of its checks."""
+        """Return the command that repeats this run."""
         path = "" if self.path == Path() else f" {shlex.quote(str(self.path))}"
         device = "" if self.device == "auto" else f" --device {self.device}"
         sandbox = "" if self.sandbox == rungs.AUTO else f" --sandbox {self.sandbox}"
         jobs = f" --jobs {self.jobs}" if self.jobs else ""
-        return f"uv run grade.py{path}{device}{sandbox}{jobs} --seed {seed} --only"
+        return f"uv run grade.py{path}{device}{sandbox}{jobs} --seed {seed}"
 
     def debugger(self, seed: int) -> str:
         """Return the command that opens a debugger where a case fails, up to the name of the case."""

@@ -7,6 +7,8 @@ import re
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 
+from assignment.protocol.said import Said, at, joined
+
 from .kernel import Kernel
 from .targets import KB, TARGETS
 
@@ -52,36 +54,37 @@ NOT_JUDGED = "Triton's own compiler crashed there: it is not judged, and costs n
 UNKNOWN = "Triton's own compiler crashed there, and nothing tells whether the kernel would fit: staff will look at it"
 
 
-def problems(kernels: Iterable[Kernel]) -> list[str]:
+def problems(kernels: Iterable[Kernel]) -> list[Said]:
     """Return a text for each cause that keeps kernels from running, with the targets it affects.
 
     It is enough if one configuration of an autotuned kernel fits. Crashes of the compiler are
     reported by `not_judged` and `unknown`, unless the kernel would not fit either.
     """
     kernels = list(kernels)
-    causes: dict[tuple[str, str], list[str]] = {}
+    causes: dict[tuple[str, Said], list[str]] = {}
     for group in groups(kernels):
         if not any(kernel.fits for kernel in group) and _would_fit(group, kernels) is False:
             causes.setdefault((group[0].name, _cause(group)), []).append(group[0].target)
     return [_told(name, cause, targets) for (name, cause), targets in causes.items()]
 
 
-def not_judged(kernels: Iterable[Kernel]) -> list[str]:
+def not_judged(kernels: Iterable[Kernel]) -> list[Said]:
     """Return a text for each kernel that the compiler crashed on, and that would fit there."""
     return _crashed(list(kernels), True, NOT_JUDGED)
 
 
-def unknown(kernels: Iterable[Kernel]) -> list[str]:
+def unknown(kernels: Iterable[Kernel]) -> list[Said]:
     """Return a text for each kernel that the compiler crashed on and never compiled as it is."""
     return _crashed(list(kernels), None, UNKNOWN)
 
 
-def _crashed(kernels: list[Kernel], would_fit: bool | None, said: str) -> list[str]:
-    causes: dict[tuple[str, str], list[str]] = {}
+def _crashed(kernels: list[Kernel], would_fit: bool | None, says: str) -> list[Said]:
+    causes: dict[tuple[str, Said], list[str]] = {}
     for group in groups(kernels):
         if all(kernel.is_crash for kernel in group) and _would_fit(group, kernels) is would_fit:
-            causes.setdefault((group[0].name, group[0].error), []).append(group[0].target)
-    return [_told(name, f"{said}\n  {error}", targets) for (name, error), targets in causes.items()]
+            crash = Said(f"{says}\n  {group[0].error}", group[0].error_at)
+            causes.setdefault((group[0].name, crash), []).append(group[0].target)
+    return [_told(name, crash, targets) for (name, crash), targets in causes.items()]
 
 
 def _would_fit(group: Sequence[Kernel], kernels: Sequence[Kernel]) -> bool | None:
@@ -108,8 +111,8 @@ def groups(kernels: Iterable[Kernel]) -> list[list[Kernel]]:
     return list(found.values())
 
 
-def _told(name: str, cause: str, targets: Sequence[str]) -> str:
-    return f"{name}, compiled for {listed(targets)}: {cause}"
+def _told(name: str, cause: Said, targets: Sequence[str]) -> Said:
+    return Said(f"{name}, compiled for {listed(targets)}: {cause}", cause.places)
 
 
 def listed(targets: Iterable[str]) -> str:
@@ -118,31 +121,29 @@ def listed(targets: Iterable[str]) -> str:
     return " and ".join(titles.rsplit(", ", 1))
 
 
-def _cause(group: Sequence[Kernel]) -> str:
+def _cause(group: Sequence[Kernel]) -> Said:
     """Return why none of the kernels fits, for the one that comes closest."""
     best = min(group, key=lambda kernel: (bool(kernel.error), kernel.shared))
     among = f"none of {len(group)} configurations fits; the smallest ({best.config}) " if len(group) > 1 else ""
-    return among + (refused(best) if best.error else too_large(best))
+    why = refused(best) if best.error else too_large(best)
+    return Said(f"{among}{why}", why.places)
 
 
-def refused(kernel: Kernel) -> str:
+def refused(kernel: Kernel) -> Said:
     """Return the compiler's message, with what to do about it."""
     remedy = next((text for pattern, text in REMEDIES if re.search(pattern, kernel.error)), "")
-    return "\n".join([f"does not compile: {kernel.error}", *([f"  {remedy}"] if remedy else [])])
+    return joined([Said(f"does not compile: {kernel.error}", kernel.error_at), remedy and f"  {remedy}"])
 
 
-def too_large(kernel: Kernel) -> str:
+def too_large(kernel: Kernel) -> Said:
     """Return how far the kernel is from fitting, with what to do about it."""
-    at = f"\n  at {kernel.place}{f' with {kernel.constants}' if kernel.constants else ''}"
+    here = at(kernel.path, kernel.line, kernel.constants and f" with {kernel.constants}")
     if kernel.shared <= kernel.on.shared_limit:
-        return (
-            f"needs {kernel.excess}{at}\n  {'smaller tiles need less' if kernel.tensor_memory else 'take fewer warps'}"
-        )
+        remedy = "smaller tiles need less" if kernel.tensor_memory else "take fewer warps"
+        return joined([f"needs {kernel.excess}", here, f"  {remedy}"])
     remedy = (SMALLER if kernel.instructions and kernel.stages > 1 else SMALLER_ALONE).format(stages=kernel.stages)
-    return (
-        f"needs {kilobytes(kernel.shared)} KB of shared memory; a program has "
-        f"{kilobytes(kernel.on.shared_limit)} KB there{at}\n  {remedy}"
-    )
+    limit = f"a program has {kilobytes(kernel.on.shared_limit)} KB there"
+    return joined([f"needs {kilobytes(kernel.shared)} KB of shared memory; {limit}", here, f"  {remedy}"])
 
 
 def spills(kernels: Sequence[Kernel]) -> str:

@@ -9,9 +9,11 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from assignment.protocol.messages import Value
+from assignment.protocol.said import Said
 from assignment.simulator.constants import Seen
 from assignment.simulator.triton_private import (
     ASTSource,
@@ -94,10 +96,10 @@ def has_assembly(launch: CompiledLaunch) -> bool:
 
 
 def _nothing(launch: CompiledLaunch) -> dict[str, Value]:
-    place = f"{launch.kernel.fn.__code__.co_filename}:{refusals.first_line(launch.kernel)}"
     return Kernel(
         launch.kernel.__name__,
-        place,
+        launch.kernel.fn.__code__.co_filename,
+        refusals.first_line(launch.kernel),
         launch.target.name,
         constants=constants(launch)[:MAX_TEXT],
         warps=launch.options.num_warps,
@@ -117,7 +119,7 @@ def constants(launch: CompiledLaunch) -> str:
 
 def _one(is_brief: bool, launch: CompiledLaunch) -> CompilationResult:
     """Compile a launch, in a process where no other compilation runs."""
-    if Kernel("", "", launch.target.name, warps=launch.options.num_warps).excess:
+    if Kernel("", "", 0, launch.target.name, warps=launch.options.num_warps).excess:
         return _nothing(launch), {}
     stand_for(launch.target)  # a kernel may ask for it
     seen: Seen = {}
@@ -135,16 +137,15 @@ def _told(is_brief: bool, launch: CompiledLaunch, seen: Seen) -> dict[str, Value
                     _go_through(launch)
         except Exception as error:
             said.seek(0)
-            code = launch.kernel.fn.__code__
-            why = refusals.described(
-                error, said.read(), refusals.at(code.co_filename, refusals.first_line(launch.kernel))
-            )
-            why = why[:MAX_TEXT]
+            here = refusals.at(launch.kernel.fn.__code__.co_filename, refusals.first_line(launch.kernel))
+            why = refusals.described(error, said.read(), here)
             is_skipped = isinstance(error, refusals.SKIPPED)
             is_crash = refusals.is_crash(error) and not has_assembly(launch)
             if not is_crash:  # what comes after the line that is refused was not seen
                 seen.clear()
-            return {**_nothing(launch), "error": why, "is_skipped": is_skipped, "is_crash": is_crash}
+            lines: list[Value] = [asdict(place) for place in why.places]
+            told: dict[str, Value] = {"error": why.text[:MAX_TEXT], "error_at": lines}
+            return {**_nothing(launch), **told, "is_skipped": is_skipped, "is_crash": is_crash}
         return {**_nothing(launch), **figures(launch, compiled, is_brief)}
 
 
@@ -225,10 +226,10 @@ def _figures(launch: CompiledLaunch, compiled: CompiledKernel, is_brief: bool) -
 def _spilled_at(launch: CompiledLaunch, cubin: bytes) -> str:
     with tempfile.TemporaryDirectory() as folder:
         place = machine_code.most_spilled(machine_code.disassembled(cubin, Path(folder)))
-    return _at(launch, place).strip() if place else ""
+    return str(_at(launch, place)).strip() if place else ""
 
 
-def _at(launch: CompiledLaunch, place: tuple[str, int]) -> str:
+def _at(launch: CompiledLaunch, place: tuple[str, int]) -> Said:
     """Return the line in refusals.at()'s form, in the kernel's folder.
 
     Triton's cache may name the file of an identical kernel elsewhere.

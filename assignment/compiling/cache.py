@@ -14,9 +14,9 @@ import os
 import platform
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from assignment.digest import grader_digest
+from assignment.protocol.messages import Value, Writable
 
 # the kind of what is remembered, and its folder; the grader remembers a student's progress too
 COMPILED = "compiled"
@@ -35,7 +35,7 @@ def folder(kind: str = COMPILED) -> Path | None:
         return None
 
 
-def key(what: Any) -> str:
+def key(what: Writable) -> str:
     """Return the cache key of JSON."""
     text = json.dumps([versions(), what], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
@@ -48,7 +48,7 @@ def versions() -> list[str]:
     return [*packages, platform.python_version(), grader_digest()]
 
 
-def recall(name: str, kind: str = COMPILED) -> Any:
+def recall(name: str, kind: str = COMPILED) -> Value:
     """Return what is cached under a key; None if there is nothing."""
     place = folder(kind)
     try:
@@ -62,7 +62,7 @@ def recall(name: str, kind: str = COMPILED) -> Any:
         return None
 
 
-def remember(name: str, value: Any, kind: str = COMPILED) -> None:
+def remember(name: str, value: Writable, kind: str = COMPILED) -> None:
     """Cache a value, by renaming a file, so that a reader never sees half of one."""
     place = folder(kind)
     if place is None:

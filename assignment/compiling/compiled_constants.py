@@ -35,7 +35,7 @@ def noted(seen: Seen) -> Iterator[None]:
         CodeGenerator.visit = before
 
 
-def _tests(node: Any) -> Sequence[ast.expr]:
+def _tests(node: ast.AST) -> Sequence[ast.expr]:
     if isinstance(node, (ast.If, ast.IfExp)):
         return [node.test]
     return [test for part in node.generators for test in part.ifs] if isinstance(node, ast.ListComp) else []

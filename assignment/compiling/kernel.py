@@ -1,10 +1,11 @@
 """The facts about a kernel that was compiled for a target, as plain data."""
 
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import asdict, dataclass
 
+from assignment.protocol import forms
 from assignment.protocol.messages import Value
 from assignment.protocol.replies import AnyReply
+from assignment.protocol.said import Places, Said
 
 from .targets import TARGETS, TENSOR_MEMORY, Target
 
@@ -19,7 +20,8 @@ class Kernel:
     """A kernel, specialised for a launch and compiled for a target; or why it was not."""
 
     name: str
-    place: str  # "cs336_kernels/rmsnorm.py:120"
+    path: str  # "cs336_kernels/rmsnorm.py"
+    line: int  # of its `def`
     target: str
     constants: str = ""  # what its tl.constexpr parameters are
     config: str = ""  # of an autotuned kernel
@@ -28,6 +30,7 @@ class Kernel:
     stages: int = 0
     form: str = ""  # the same for the same kernel, arguments and options on another target
     error: str = ""  # why there is none, with the student's line
+    error_at: Places = ()  # the same line
     is_skipped: bool = False  # Triton's tuner goes on to the next configuration after such an error
     is_crash: bool = False  # the compiler broke down over it, and has not refused it
     shared: int = 0  # bytes a program
@@ -65,26 +68,27 @@ class Compiled(AnyReply):
     """A reply: the kernels of a call were compiled, or could not be."""
 
     kernels: tuple[Kernel, ...]
-    stopped: dict[str, str]  # by target, why the call ended before its last launch
-    refused: dict[str, str]  # by target, why Triton has refused a launch
-    differing: tuple[str, ...] = ()  # where kernels were played with other constants than they are compiled with
+    stopped: dict[str, Said]  # by target, why the call ended before its last launch
+    refused: dict[str, Said]  # by target, why Triton has refused a launch
+    differing: tuple[Said, ...] = ()  # where kernels were played with other constants than they are compiled with
 
 
 def read(data: Value) -> Kernel | None:
     """Return the kernel that as_json() described; None if the data is something else."""
-    if not isinstance(data, dict) or data.keys() != {field.name for field in fields(Kernel)}:
+    try:
+        kernel = forms.read(Kernel, data)
+    except forms.Misformed:
         return None
-    if not all(_is_right(field.type, data[field.name]) for field in fields(Kernel)) or data["target"] not in TARGETS:
-        return None
-    values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
-    return Kernel(**values)
+    return kernel if is_sound(kernel) else None
 
 
-def _is_right(kind: Any, value: Any) -> bool:
-    if kind is str:
-        return isinstance(value, str) and len(value) <= MAX_TEXT
-    if kind is bool:
-        return isinstance(value, bool)
-    if kind is int:
-        return type(value) is int and -1 <= value <= MAX_NUMBER
-    return isinstance(value, list | tuple) and len(value) <= MAX_ITEMS and all(_is_right(str, item) for item in value)
+def is_sound(kernel: Kernel) -> bool:
+    """Return whether all of it has a bounded size, and its target is known."""
+    values = [*vars(kernel).values(), *kernel.instructions, *kernel.remarks]
+    return kernel.target in TARGETS and all(_is_bounded(value) for value in values)
+
+
+def _is_bounded(value: str | bool | int | tuple[str, ...] | Places) -> bool:
+    if isinstance(value, int):
+        return -1 <= value <= MAX_NUMBER
+    return len(value) <= (MAX_TEXT if isinstance(value, str) else MAX_ITEMS)

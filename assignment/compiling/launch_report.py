@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from assignment.protocol.said import Said
+
 from . import advice, build, listing, table
 from .kernel import Kernel
 from .workload_calls import Noted
@@ -86,8 +88,8 @@ def _all(calls: dict[str, list[Kernel]]) -> list[Kernel]:
     return [kernel for kernels in calls.values() for kernel in kernels]
 
 
-def _print(heading: str, texts: Sequence[str], base: Path) -> None:
+def _print(heading: str, texts: Sequence[str | Said], base: Path) -> None:
     if texts:
         print(f"\n{heading}\n")
     for text in texts:
-        print(*table.wrapped(text, base), sep="\n")
+        print(*table.wrapped(str(text), base), sep="\n")

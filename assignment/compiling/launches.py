@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import triton
 
+from assignment.protocol.said import Telling
 from assignment.simulator.host import Driver
 from assignment.simulator.kernel_values import Grid, KernelValue, LaunchArgument
 from assignment.simulator.one_gpu import answer_questions
@@ -20,7 +21,7 @@ from assignment.simulator.triton_private import Autotuner, CUDAOptions, GPUTarge
 from .targets import Target
 
 
-class LaunchRefused(Exception):
+class LaunchRefused(Telling):
     """Triton does not accept the arguments or options: on a GPU too, the launch raises."""
 
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import triton
 
+from assignment.protocol import said
+from assignment.protocol.said import Said, joined
 from assignment.simulator.triton_private import (
     COMPILERS_NO_BLOCK_POINTERS,
     NO_BLOCK_POINTERS,
@@ -30,7 +32,7 @@ def is_crash(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and "PassManager::run failed" in str(error)
 
 
-def described(error: BaseException, printed: str, kernel: str) -> str:
+def described(error: BaseException, printed: str, kernel: Said) -> Said:
     """Return the compiler's message, and a line "  at cs336_kernels/rmsnorm.py:42: source line".
 
     `printed` is what the compiler wrote to its standard error, `kernel` the line to name if it
@@ -40,15 +42,15 @@ def described(error: BaseException, printed: str, kernel: str) -> str:
         return _of_the_front_end(error)
     if diagnostics := [match for match in DIAGNOSTIC.finditer(printed) if not _is_library(match[1])]:
         path, line, message = diagnostics[0].groups()
-        return f"{message}\n{at(path, int(line))}"
-    if isinstance(error, PTXASError) and (said := FROM_PTXAS.findall(f"{error}")):
-        return f"NVIDIA's assembler refuses it: {said[0]}\n{kernel}"
+        return joined([message, at(path, int(line))])
+    if isinstance(error, PTXASError) and (refused := FROM_PTXAS.findall(f"{error}")):
+        return joined([f"NVIDIA's assembler refuses it: {refused[0]}", kernel])
     lines = [line for line in printed.splitlines() if "error:" in line]
-    said = [line.partition("error:")[2].strip() for line in lines] or [f"{type(error).__name__}: {error}"]
-    return f"{said[0].strip()}\n{kernel}"
+    told = [line.partition("error:")[2].strip() for line in lines] or [f"{type(error).__name__}: {error}"]
+    return joined([told[0].strip(), kernel])
 
 
-def _of_the_front_end(error: CompilationError) -> str:
+def _of_the_front_end(error: CompilationError) -> Said:
     """Return the innermost message, at the innermost line that is not Triton's own."""
     chain: list[CompilationError] = [error]
     while isinstance(chain[-1].__cause__, CompilationError) and len(chain) < MAX_CHAIN:
@@ -62,7 +64,7 @@ def _of_the_front_end(error: CompilationError) -> str:
     if message.startswith(COMPILERS_NO_BLOCK_POINTERS):
         message = NO_BLOCK_POINTERS.format("make_block_ptr")
     places = [place for link in chain if (place := _place(link)) and not _is_library(place[0])]
-    return f"{message}\n{at(*places[-1])}" if places else message
+    return joined([message, *(at(*place) for place in places[-1:])])
 
 
 def _place(error: CompilationError) -> tuple[str, int] | None:
@@ -80,10 +82,9 @@ def first_line(function: JITFunction) -> int:
     return function.starting_line_number + decorators
 
 
-def at(path: str, line: int) -> str:
+def at(path: str, line: int) -> Said:
     """Return "  at /…/rmsnorm.py:42: x = tl.load(…)"."""
-    text = source(path, line)
-    return f"  at {path}:{line}: {text}" if text else f"  at {path}:{line}"
+    return said.at(path, line, "", source(path, line))
 
 
 def source(path: str, line: int) -> str:

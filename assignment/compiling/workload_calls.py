@@ -5,10 +5,12 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from types import ModuleType
 
 import torch
 from torch import Tensor
+
+from assignment.protocol.messages import Options
 
 from . import launches
 from .launches import CompiledLaunch
@@ -24,7 +26,7 @@ class WorkloadCall:
     function: str
     label: str
     tensors: tuple[Tensor, ...] = ()
-    options: dict[str, Any] = field(default_factory=dict)
+    options: Options = field(default_factory=dict)
     is_graded: bool = True
 
     @property
@@ -63,7 +65,7 @@ def named(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def load(folder: Path) -> Any:
+def load(folder: Path) -> ModuleType:
     """Return the package in the folder; raises whatever its import raises."""
     sys.path.insert(0, str(folder))
     return importlib.import_module(PACKAGE)

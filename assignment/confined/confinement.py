@@ -5,8 +5,9 @@ import os
 import resource
 import signal
 import struct
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import NotRequired, TypedDict
 
 from assignment.confined import landlock, seccomp
 
@@ -22,6 +23,20 @@ SELF = ("/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/sys/devi
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 # with a read-only /proc CUDA does not start: error 304
 FOR_CUDA = ("/proc/self", "/dev/shm", "/dev/dxg")
+
+
+class Setup(TypedDict):
+    """How a worker's process is set up: what it plays, in which sandbox, and its folders."""
+
+    rung: str
+    device: str  # the role
+    runtime: str
+    submission: str
+    scratch: str
+    compiled: str  # "" where nothing is shared
+    packages: Sequence[str]
+    readable: Sequence[str]
+    control: NotRequired[int]  # the number of a socket
 
 
 def limit(device: str) -> None:
@@ -53,7 +68,7 @@ def tasks_of_this_user() -> int:
     return count
 
 
-def confine(setup: dict[str, Any]) -> None:
+def confine(setup: Setup) -> None:
     """Give up, for good, what the rung can take away.
 
     Call it in the process that will run the submission.

@@ -18,11 +18,23 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from assignment.confined.confinement import prctl
 
-Answer = dict[str, int | float | str | list[str] | None]
+
+class Answer(TypedDict, total=False):
+    """What is answered, to whichever question."""
+
+    number: int  # of the question
+    supervisor: int  # this process
+    pid: int  # of a new child
+    status: int | None  # the wait status of a child that has ended,
+    why: str  # and why it had to
+    processor_s: float
+    is_idle: bool
+    grown: int  # bytes
+    strays: list[str]  # names of processes
 
 
 MAX_MESSAGE = 64 << 10
@@ -117,7 +129,10 @@ class Supervisor:
         """
         self._reap()
         figures = [figure for pid in self._living() if (figure := usage_of(pid))]
-        used = {"processor_s": sum(seconds for seconds, _ in figures), "is_idle": all(idle for _, idle in figures)}
+        used: Answer = {
+            "processor_s": sum(seconds for seconds, _ in figures),
+            "is_idle": all(idle for _, idle in figures),
+        }
         return {**used, "grown": mapped_by(self._child) - mapped_by(os.getpid())}
 
     def _strays(self) -> Answer:

@@ -2,7 +2,8 @@
 
 import json
 import re
-from typing import Any
+
+from assignment.protocol.messages import Writable
 
 PAGE, NOTEBOOK = "handout/triton.md", "play.ipynb"  # which lies where that page's play.py would: in the root
 FENCE = re.compile(r"^```(\w+)[^\n]*\n(.*?)\n```$", re.MULTILINE | re.DOTALL)
@@ -11,7 +12,7 @@ RELATIVE = re.compile(r"\]\((?![a-z]+:|#)")  # before the address of a link to a
 
 def of_page(text: str) -> bytes:
     """Return the notebook; what blocks print is left out, as a reader's own run prints it."""
-    cells: list[dict[str, Any]] = []
+    cells: list[dict[str, Writable]] = []
     at, prose = 0, ""
     for block in FENCE.finditer(text):
         prose, at = prose + text[at : block.start()], block.end()
@@ -30,12 +31,12 @@ def of_page(text: str) -> bytes:
     return json.dumps(told, indent=1, ensure_ascii=False).encode() + b"\n"
 
 
-def _prose(text: str) -> list[dict[str, Any]]:
+def _prose(text: str) -> list[dict[str, Writable]]:
     """Return a cell of text, with its links as they are from the root; none where there is no text."""
     rooted = RELATIVE.sub("](handout/", text.strip()).replace("](handout/../", "](")
     return [_cell("markdown", rooted)] if rooted else []
 
 
-def _cell(kind: str, source: str) -> dict[str, Any]:
-    more: dict[str, Any] = {"execution_count": None, "outputs": []} if kind == "code" else {}
+def _cell(kind: str, source: str) -> dict[str, Writable]:
+    more: dict[str, Writable] = {"execution_count": None, "outputs": []} if kind == "code" else {}
     return {"cell_type": kind, "metadata": {}, "source": source.splitlines(keepends=True), **more}

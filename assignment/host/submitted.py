@@ -12,7 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from assignment.calling.requests import WrongReturn
-from assignment.protocol.replies import NOT_IMPORTED, OTHER, Failed, Raised
+from assignment.protocol.replies import NOT_IMPORTED, Failed, Raised
+from assignment.protocol.said import Said, Telling, at, joined
 from assignment.whose import theirs
 
 PACKAGE = "cs336_kernels"
@@ -20,16 +21,16 @@ MAX_MESSAGE = 2_000  # characters
 UNREADABLE = "an exception that raises another one when it is read; raise one of Python's own classes instead"
 
 
-class Missing(Exception):
+class Missing(Telling):
     """The submission has no such function."""
-
-    kind = OTHER
 
 
 class NotImported(Missing):
     """The file that should hold the function cannot be imported."""
 
-    kind = NOT_IMPORTED
+    def __init__(self, file: str, why: Said) -> None:
+        super().__init__(Said(f"{file} cannot be imported: {why}", why.places))
+        self.file, self.why = file, why.text
 
 
 class ImportedSubmission:
@@ -57,7 +58,7 @@ class ImportedSubmission:
         except BaseException as error:
             self.isolated, self.import_error = True, type(error).__name__
             with contextlib.suppress(BaseException):  # its own words may be the submission's code
-                self.import_error = summary(error, self.folder)
+                self.import_error = summary(error, self.folder).text
             self.load()
 
     def _new_package(self) -> types.ModuleType:
@@ -96,7 +97,7 @@ class ImportedSubmission:
         try:
             module = importlib.import_module(path.removesuffix(".py").replace("/", "."))
         except BaseException as error:
-            raise NotImported(f"{path} cannot be imported: {summary(error, self.folder)}") from error
+            raise NotImported(path, summary(error, self.folder)) from error
         if not hasattr(module, name):
             raise Missing(f"{path} has no function {name}")
         return getattr(module, name)
@@ -105,8 +106,11 @@ class ImportedSubmission:
 def reply_to(error: BaseException, folder: Path) -> Failed | Raised:
     """Return the reply to a call that ended with an exception, whose class may raise at whatever is asked of it."""
     try:
-        if type(error) in (WrongReturn, Missing, NotImported):  # ours, and no class made of them
-            return Failed(str(error)[:MAX_MESSAGE], error.kind if isinstance(error, Missing) else OTHER)
+        if type(error) in (WrongReturn, Missing):  # ours, and no class made of them
+            return Failed(str(error)[:MAX_MESSAGE])
+        if type(error) is NotImported:  # likewise
+            message, why = str(error)[:MAX_MESSAGE], error.why[:MAX_MESSAGE]
+            return Failed(message, NOT_IMPORTED, places=error.said.places, file=error.file, why=why)
         return _described(error, folder)
     except BaseException:
         return Raised(("Exception",), UNREADABLE, UNREADABLE, by_submission=True, in_kernel=False)
@@ -119,10 +123,11 @@ def _described(error: BaseException, folder: Path) -> Raised:
     types = tuple(cls.__name__ for cls in type(error).__mro__)
     in_kernel = any("/assignment/simulator/" in frame.filename for frame in frames)
     by_submission = bool(own) and own[-1] is frames[-1]
-    return Raised(types, summary(error, folder), str(error)[:MAX_MESSAGE], by_submission, in_kernel)
+    said, message = summary(error, folder), str(error)[:MAX_MESSAGE]
+    return Raised(types, said.text, message, by_submission, in_kernel, places=said.places)
 
 
-def summary(error: BaseException, folder: Path) -> str:
+def summary(error: BaseException, folder: Path) -> Said:
     """Return the exception in one line, and its place in another.
 
     The place is "  at cs336_kernels/rmsnorm.py:42 in rmsnorm_forward: source line".
@@ -130,18 +135,20 @@ def summary(error: BaseException, folder: Path) -> str:
     try:
         return _summary(error, folder)
     except BaseException:
-        return UNREADABLE
+        return Said(UNREADABLE)
 
 
-def _summary(error: BaseException, folder: Path) -> str:
+def _summary(error: BaseException, folder: Path) -> Said:
     if isinstance(error, SyntaxError) and error.filename:
         path = Path(error.filename)
         where = path.relative_to(folder) if path.is_relative_to(folder) else path.name
-        return f"{type(error).__name__}: {error.msg}\n  at {where}:{error.lineno}: {(error.text or '').strip()}"
+        code = (error.text or "").strip()
+        return joined([f"{type(error).__name__}: {error.msg}", at(str(where), error.lineno or 0, "", code)])
     text = f"{type(error).__name__}: {error}".removesuffix(": ")[:MAX_MESSAGE]
     own = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).is_relative_to(folder)]
     if not own:
-        return text
+        return Said(text)
     frame = own[-1]
     source = linecache.getline(frame.filename, frame.lineno or 0).strip()
-    return f"{text}\n  at {Path(frame.filename).relative_to(folder)}:{frame.lineno} in {frame.name}: {source}"
+    place = str(Path(frame.filename).relative_to(folder))
+    return joined([text, at(place, frame.lineno or 0, f" in {frame.name}", source)])

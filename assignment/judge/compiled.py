@@ -4,7 +4,6 @@ Only the grader remembers, by what is compiled (judge/excerpt.py) and not by who
 kernels each time. Workers neither read nor write what it keeps.
 """
 
-import contextlib
 from collections.abc import Callable
 
 from assignment.compiling import advice, cache
@@ -12,6 +11,7 @@ from assignment.compiling.targets import ASKS
 from assignment.judge import replies
 from assignment.judge.replies import Compiled, Reply
 from assignment.protocol.replies import written
+from assignment.protocol.said import Said
 from assignment.verdict.entries import KernelFigures
 
 NOT_RUN = "kernels are compiled there and not run: what they would store is NaN"
@@ -22,9 +22,8 @@ OTHER = "the kernel that was graded is not the kernel that is compiled"
 
 def remembered(key: str, answer: Callable[[], Reply | None]) -> Reply | None:
     """Return what came of the same question before, or the answer, which is remembered if all of it compiled."""
-    with contextlib.suppress(TypeError, AttributeError):  # JSON of something else
-        if isinstance(known := replies.read(cache.recall(key), 0), Compiled):
-            return known
+    if isinstance(kept := cache.recall(key), dict) and isinstance(known := replies.read(kept, 0), Compiled):
+        return known
     reply = answer()
     if isinstance(reply, Compiled) and _is_success(reply):
         cache.remember(key, written(reply))
@@ -39,7 +38,7 @@ def _is_success(reply: Compiled) -> bool:
 
 def not_judged(reply: Compiled) -> list[str]:
     """Return what the compiler crashed over, where that costs nothing; a text each."""
-    return advice.not_judged(reply.kernels)
+    return [*map(str, advice.not_judged(reply.kernels))]
 
 
 def figures(reply: Compiled) -> list[KernelFigures]:
@@ -61,19 +60,21 @@ def figures(reply: Compiled) -> list[KernelFigures]:
     ]
 
 
-def unknown(reply: Compiled, sources: dict[str, str]) -> list[str]:
+def unknown(reply: Compiled, sources: dict[str, str]) -> list[Said]:
     """Return what staff should look at: crashes that nothing is compared with, and kernels that ask for their GPU."""
     asking = [path for path, text in sources.items() if ASKS in text]
-    asked = [f"{path} asks which GPU it is compiled for: other branches are compiled, and never run" for path in asking]
+    asks = "asks which GPU it is compiled for: other branches are compiled, and never run"
+    asked = [Said(f"{path} {asks}") for path in asking]
     return [*advice.unknown(reply.kernels), *asked]
 
 
-def problems(reply: Compiled) -> list[str]:
+def problems(reply: Compiled) -> list[Said]:
     """Return what keeps the kernels of a call from running on the targets; a text each."""
-    found = [f"{OTHER}: {text}" for text in reply.differing] + advice.problems(reply.kernels)
+    found = [Said(f"{OTHER}: {said}", said.places) for said in reply.differing] + advice.problems(reply.kernels)
     for says, stops in ((REFUSES, reply.refused), (STOPS, reply.stopped)):
         for why in dict.fromkeys(stops.values()):
-            found.append(says.format(advice.listed([name for name, text in stops.items() if text == why]), why))
+            targets = advice.listed([name for name, said in stops.items() if said == why])
+            found.append(Said(says.format(targets, why), why.places))
     if not reply.kernels and not found:
-        found.append("the call launches no kernel, so there is none to compile")
+        found.append(Said("the call launches no kernel, so there is none to compile"))
     return found

@@ -20,11 +20,13 @@ from assignment.protocol import requests
 from assignment.protocol.messages import Option, Options
 from assignment.protocol.program import Launch, Program
 from assignment.protocol.requests import Again, Call, Called, Direct, Gradients, Kept, Largest
+from assignment.protocol.said import Places, Said
 from assignment.sandbox.worker_client import WorkerDied
 from assignment.verdict import finding, score
 from assignment.verdict.entries import KernelFigures, Moved
+from assignment.verdict.finding import Finding
 from tests import operators
-from tests.compare import Mismatch
+from tests.compare import Expected, Mismatch, worst_margin
 from tests.door import Costs, Results
 
 MAY_BE_CALLED = "handout/grading.md#what-may-be-called"
@@ -38,6 +40,7 @@ NOT_THE_WORK = (  # by whether it was to be that of kernels
 
 
 Kind = TypeVar("Kind", bound=Called)
+Text = TypeVar("Text", str, Said)
 
 
 class Run:
@@ -62,14 +65,15 @@ class Run:
         self.configurations = [""]  # that a call so far had the choice of: what each gives to kernels
         self.notes: list[str] = []  # what the simulator remarked during all calls
         self.unstored: list[str] = []  # which elements of results no program has stored
-        self.nans: list[str] = []  # where kernels made a NaN of numbers
-        self.orders: list[str] = []  # in which programs met
+        self.nans: list[Said] = []  # where kernels made a NaN of numbers
+        self.orders: list[Said] = []  # in which programs met
         self.reads: list[str] = []  # where host code read the value of a stand-in
-        self.unplayed: list[str] = []  # which operations took part that are not played
+        self.unplayed: list[Said] = []  # which operations took part that are not played
+        self.problems: list[Said] = []  # that keep kernels from running on a GPU
         self.moved: list[Moved] = []  # what calls moved of their inputs and results
         self.kernels: list[KernelFigures] = []  # what was compiled, on each GPU
-        self.doubts: list[str] = []  # what it leaves to the staff to judge
-        self.evidence: dict[str, list[str]] = {}  # by function, what shows that its results are not the work asked for
+        self.doubts: list[Said] = []  # what it leaves to the staff to judge
+        self.evidence: dict[str, list[Said]] = {}  # by function, what shows that its results are not the work asked for
 
     memory_bytes = ADDRESS_SPACE
 
@@ -133,7 +137,7 @@ class Run:
         whole = operators.operator_of(function).elements(operators.named(function, tensors))
         if not operators.functions()[function].in_triton and int(largest) >= whole:
             made = f"a tensor of {int(largest):,} elements is made, where all scores together are {whole:,}"
-            self._accuse(function, [f"{made}: hold a tile of them at a time"])
+            self._accuse(function, [Said(f"{made}: hold a tile of them at a time")])
         return reply.returned(results), int(largest)
 
     def compiled(
@@ -150,7 +154,8 @@ class Run:
         self.kernels += compiled.figures(reply)
         append_new(self.notes, compiled.not_judged(reply))
         append_new(self.doubts, compiled.unknown(reply, self._pool.stage.sources))
-        return compiled.problems(reply)
+        self.problems = compiled.problems(reply)
+        return [*map(str, self.problems)]
 
     def _judged(self, function: str, right: Callable[..., None], reply: Ok, results: list[Tensor]) -> None:
         """Have the results of a program that is to be compiled judged."""
@@ -208,25 +213,22 @@ class Run:
             reply, _ = self._send(Call(**operators.called(function), options=options), tensors)
         except expected:  # only the inline worker lets it through
             return
+        places: Places = ()
         match reply:
             case Raised(in_kernel=False) if expected.__name__ in reply.types:
-                if not self._has_launched(function):
+                if not operators.about(function)["in_triton"] or not self._program().launches():
                     return
                 came = "a kernel was launched"
             case Raised(is_todo=True) | Failed() | Broken() | SaysBroken():
                 raise meant_by(reply)
             case Raised():
-                came = f"it raised {reply.message}"
+                came, places = f"it raised {reply.message}", reply.places
             case Fault():
-                came = f"a kernel was launched\n{reply.message}"
+                came, places = f"a kernel was launched\n{reply.message}", reply.places
             case Ok():
                 came = "it returned a result"
         said = f"expected a {expected.__name__} before any launch, but {came}"
-        raise SubmissionError(score.FAIL, said, kind=finding.NO_ERROR)
-
-    def _has_launched(self, function: str) -> bool:
-        """Return whether the last call has launched a kernel of a function whose work is that of kernels."""
-        return operators.about(function)["in_triton"] and bool(self._program().launches())
+        raise SubmissionError(score.FAIL, Finding(finding.NO_ERROR, said, places))
 
     def _program(self) -> Program:
         """Return the program that was played last; an empty one of a call that was not recorded."""
@@ -240,6 +242,17 @@ class Run:
         launches = [launch._replace(configurations=None) for launch in played.launches() if launch.is_tuned]
         kernels = self._pool.recorder_and_player().compiled(played.part(launches), TARGETS) if launches else ()
         return bool(kernels) and not any(kernel.fits for kernel in kernels)
+
+    def margin_in_simulator(self, expected: dict[str, Expected]) -> float | None:
+        """Return the margin of what the simulator has for the last call, whose results are a GPU's; None if wrong."""
+        simulated: list[Tensor] = getattr(self._worker, "simulated", [])
+        if not simulated or not isinstance(self.asked, Call):
+            return None
+        try:
+            results = tuple(simulated) if len(simulated) > 1 else simulated[0]
+            return worst_margin(results, expected, self.has_exact_margins)
+        except Mismatch:
+            return None
 
     def steps(self) -> list[str]:
         """Return what host code did in the last call, step by step; nothing where it was not recorded."""
@@ -311,7 +324,8 @@ class Run:
                 self._pool.shared.died(self._check, error.status)
             else:
                 self._expect_alive()
-            raise SubmissionError(error.status, f"{when}{error}", error.ran) from error
+            said = Said(f"{when}{error}", error.said.places)
+            raise SubmissionError(error.status, said, error.ran) from error
 
     def _expect_alive(self) -> None:
         """Raise SubmissionError where another case of the check has ended its worker: the check has failed."""
@@ -339,9 +353,11 @@ class Run:
         append_new(self.notes, [*reply.unstored, *reply.notes])
         append_new(self.doubts, reply.doubts)
 
-    def _accuse(self, function: str, evidence: Iterable[str]) -> None:
+    def _accuse(self, function: str, evidence: Iterable[Said]) -> None:
         """Remember what a call has shown; the check fails for it when its own assertions are through."""
-        append_new(self.evidence.setdefault(function, [NOT_THE_WORK[operators.about(function)["in_triton"]]]), evidence)
+        append_new(
+            self.evidence.setdefault(function, [Said(NOT_THE_WORK[operators.about(function)["in_triton"]])]), evidence
+        )
 
 
 def moved_by(function: str, tensors: Sequence[Tensor], results: Sequence[Tensor], costs: Costs) -> list[Moved]:
@@ -357,6 +373,6 @@ def moved_by(function: str, tensors: Sequence[Tensor], results: Sequence[Tensor]
     ]
 
 
-def append_new(known: list[str], said: Iterable[str]) -> None:
+def append_new(known: list[Text], said: Iterable[Text]) -> None:
     """Append the texts that `known` lacks."""
     known += [text for text in said if text not in known]

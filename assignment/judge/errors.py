@@ -1,8 +1,10 @@
 """What a test hears of a call that has no result."""
 
 from assignment.judge.replies import UNREADABLE, Broken, Failed, Fault, Raised, Reply, SaysBroken
+from assignment.protocol.said import Said
 from assignment.pytest_private import TestFailed
 from assignment.verdict import finding, score
+from assignment.verdict.finding import Finding
 
 TOO_SMALL = (
     "tl.dot wants tiles of at least 16, padded with zeros: handout/faq.md#why-does-d--40-fail-when-32-and-64-work"
@@ -17,9 +19,11 @@ class SubmissionError(TestFailed):
 
     staff = ""  # what to tell the staff beside it
 
-    def __init__(self, status: str, message: str, ran: bool = True, kind: str = finding.OTHER, error: str = "") -> None:
-        super().__init__(message, pytrace=False)
-        self.status, self.ran, self.kind, self.error = status, ran, kind, error
+    def __init__(self, status: str, found: str | Said | Finding, ran: bool = True) -> None:
+        if not isinstance(found, Finding):
+            found = Finding(finding.OTHER, str(found), found.places if isinstance(found, Said) else ())
+        super().__init__(found.says, pytrace=False)
+        self.status, self.finding, self.ran = status, found, ran
 
 
 class GraderError(Exception):
@@ -37,11 +41,12 @@ def meant_by(reply: Reply | None) -> SubmissionError | GraderError:
             return error
         case Raised(is_todo=True, text=text):
             return SubmissionError(score.TO_DO, text)
-        case Raised(types=types, message=message, in_kernel=in_kernel):
+        case Raised(types=types, message=message, in_kernel=in_kernel, places=places):
             advice = f"\n  {TOO_SMALL}" if in_kernel and "Input shapes should have" in message else ""
-            return SubmissionError(
-                score.FAIL, f"it raised {message}{advice}", kind=finding.RAISED, error=next(iter(types), "")
-            )
-        case Failed(message=message, kind=kind) | Fault(message=message, kind=kind):
-            return SubmissionError(score.FAIL, message, kind=kind)
+            said, first = f"it raised {message}{advice}", next(iter(types), "")
+            return SubmissionError(score.FAIL, Finding(finding.RAISED, said, places, first))
+        case Failed(message, kind, places=places, file=file, why=why):
+            return SubmissionError(score.FAIL, Finding(kind, message, places, file=file, why=why))
+        case Fault(message, kind, places):
+            return SubmissionError(score.FAIL, Finding(kind, message, places))
     return SubmissionError(score.CRASHED, UNREADABLE)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from assignment.protocol.messages import Value
-from assignment.protocol.program import Program, place
+from assignment.protocol.program import Program
 
 
 class _Numbers(dict[int, int]):
@@ -37,7 +37,7 @@ def of(
     for old in numbers.order:  # which grows: each may refer to more
         entry = kernels[old]
         entries.append({**entry, **{key: _each(entry.get(key), {"kernel": numbers}) for key in ("names", "defaults")}})
-    files = {str(entry.get("file")) for entry in entries} | {place(line)[0] for part in parts for line in part.lines}
+    files = {str(entry.get("file")) for entry in entries} | {line.path for part in parts for line in part.lines}
     needed = {path: sources[path] for path in sorted(files & sources.keys())}
     return entries, needed, [part.encoded() for part in parts]
 

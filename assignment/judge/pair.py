@@ -68,6 +68,7 @@ class RecorderAndPlayer:
         self.recorder, self._player = self._workers[:2]
         self.kernels: list[dict[str, Value]] = []  # what the recorder has described since its import
         self.last: Program | None = None  # the program that was played last
+        self.simulated: list[Tensor] = []  # what the simulator has for the last call, where a GPU's results count
         self.has_asked = False  # whether host code of its submission has asked which GPU it is on
         self.has_asserted = False  # whether a tl.static_assert of a kernel has ended it, as the player tells
 
@@ -188,7 +189,7 @@ class RecorderAndPlayer:
 
     def _play(self, request: Playable, tensors: list["Tensor"], said: Recorded | None, data: "Tensor | None") -> Answer:
         """Have the program played, whatever the recorder said: what comes before an exception counts too."""
-        self.last, self.has_asserted = None, False
+        self.last, self.has_asserted, self.simulated = None, False, []
         if data is None or said is None:
             return (said.ended if said else None), []
         checked = self._read(data)
@@ -299,6 +300,7 @@ class RecorderAndPlayer:
             return replace(simulated, notes=(note, *simulated.notes)[:MAX_NOTES]), results
         if not isinstance(request, ON_GPU):
             return simulated, results
+        self.simulated = [] if is_large else results
         return replace(simulated, groups=reply.groups, bare=reply.bare), found
 
     def compile(

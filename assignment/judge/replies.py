@@ -7,22 +7,25 @@ safe to show; keys that are not named here go no further.
 import math
 import re
 from dataclasses import MISSING, dataclass, fields, replace
-from typing import Any, TypeAlias, get_args, get_origin
+from typing import Any, TypeAlias
 
 from assignment import text
 from assignment.compiling import kernel
 from assignment.compiling.kernel import Compiled, Kernel
 from assignment.compiling.targets import TARGETS
+from assignment.protocol import forms
 from assignment.protocol.messages import Header
 from assignment.protocol.replies import MAX_NOTES, AnyReply, Broken, Failed, Fault, Ok, Raised, status
+from assignment.protocol.said import MAX_PLACES
 from assignment.verdict import finding
 
 UNREADABLE = "the result cannot be read: it is not what the grader's own program would send"
 MOST = {  # of other lists
     "groups": 64, "types": 100, "kernels": 300, "tuned": 10_000, "constants": math.inf, "constants_of": math.inf,
+    "places": MAX_PLACES,
 }  # fmt: skip
 MAX_NAME = 200  # characters
-LINES = ("name", "place", "constants", "config", "spilled_at")  # of a kernel
+LINES = ("name", "path", "constants", "config", "spilled_at")  # of a kernel
 SAID = ("unstored", "notes", "evidence", "doubts", "nans", "orders", "reads", "unplayed")  # beside the results
 MEASURED = ("events_s", "peak", "tuned", "constants", "constants_of")  # likewise; nothing where it cannot be read
 SITE = re.compile(r"[^\n]+:\d+:\d+:\w+")  # path, line, column and kind of an expression in a kernel
@@ -79,7 +82,7 @@ def _read(reply: Header, n_results: int) -> Reply:
         case Ok(groups, bare) as ok if sum(groups) == n_results and min(groups, default=0) >= 0:
             if bare and groups[:1] != (1,):
                 raise _Unreadable
-            said: Any = {name: tuple(filter(None, getattr(ok, name))) for name in SAID}
+            said: Any = {name: tuple(one for one in getattr(ok, name) if str(one)) for name in SAID}
             return replace(_with_known_constants(ok), **said)
         case Ok():
             raise _Unreadable
@@ -91,8 +94,9 @@ def _read(reply: Header, n_results: int) -> Reply:
             return replace(failed, kind=kind if kind in (finding.NOT_IMPORTED, finding.NOT_PLAYED) else finding.OTHER)
         case Fault(kind=kind) as taken if kind in finding.FAULTS:
             return taken
-        case Compiled() as taken if {*taken.stopped, *taken.refused} <= TARGETS.keys():
-            return taken
+        case Compiled(kernels, stopped, refused) as taken if {*stopped, *refused} <= TARGETS.keys():
+            if all(map(kernel.is_sound, kernels)):
+                return replace(taken, kernels=tuple(map(_safe, kernels)))
         case Broken() as taken:
             return taken
     raise _Unreadable
@@ -117,25 +121,12 @@ def _taken(reply: Header) -> Ok | Raised | Failed | Fault | Compiled | Broken:
         if each.name in BESIDE or (each.name not in reply and each.default is not MISSING):
             continue
         try:
-            values[each.name] = _value(each.type, reply.get(each.name), MOST.get(each.name, MAX_NOTES))
-        except _Unreadable:
+            value, at_most = reply.get(each.name), MOST.get(each.name, MAX_NOTES)
+            values[each.name] = forms.read(each.type, value, at_most, text.clean)
+        except forms.Misformed:
             if each.name not in MEASURED:
-                raise
+                raise _Unreadable from None
     return kind(**values)
-
-
-def _value(kind: Any, value: Any, at_most: float = math.inf) -> Any:
-    """Return a value of JSON as a field's type has it, with its texts made safe."""
-    origin, inner = get_origin(kind), get_args(kind)
-    if origin in (tuple, list) and isinstance(value, list | tuple) and len(value) <= at_most:
-        return origin(_value(inner[0], item) for item in value)
-    if origin is dict and isinstance(value, dict):
-        return {name: _value(inner[1], item) for name, item in value.items()}
-    if kind is Kernel and (told := kernel.read(value)):
-        return _safe(told)
-    if type(value) is not kind:
-        raise _Unreadable
-    return text.clean(value) if kind is str else value
 
 
 def _safe(told: Kernel) -> Kernel:

@@ -23,7 +23,7 @@ def lines(program: Program, kernels: Sequence[str]) -> list[str]:
 
 def _line(program: Program, step: Step) -> str:
     line = getattr(step, "line", None)
-    return "" if line is None else program.lines[line]
+    return "" if line is None else str(program.lines[line])
 
 
 def _text(program: Program, step: Step, kernels: Sequence[str]) -> str:

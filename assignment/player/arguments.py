@@ -24,7 +24,7 @@ FORMATS = {
 }
 
 
-def decode(value: Any, view: View) -> Argument:
+def decode(value: Value, view: View) -> Argument:
     """Return an argument of an operation of PyTorch."""
     if isinstance(value, list):
         return [decode(item, view) for item in value]
@@ -33,7 +33,7 @@ def decode(value: Any, view: View) -> Argument:
     if len(value) != 1:
         raise CannotFollow("an argument of no known kind")
     ((kind, content),) = value.items()
-    if kind == "t":
+    if kind == "t" and isinstance(content, int):
         return view(content)
     if kind == "f" and content in ("inf", "-inf", "nan"):
         return float(content)

@@ -21,6 +21,7 @@ from assignment.protocol import program as programs
 from assignment.protocol.program import Launch, Program
 from assignment.protocol.replies import MAX_NOTE, Broken, Failed, Loaded, Ok, Raised, Reply
 from assignment.protocol.requests import Called, Load, OnGpu, OnSlots, Prepare, Sweep, Tune, Warm
+from assignment.protocol.said import Said
 from assignment.protocol.wire import WHOLE_STORAGE_UP_TO
 from assignment.pytorch_private import Argument, Keywords, OpOverload
 from assignment.simulator import calls
@@ -44,7 +45,7 @@ class GpuSession:
 
     def __init__(self) -> None:
         self._player: GpuPlayer | None = None
-        self._function: Any = None  # what is timed
+        self._function: Prepared | None = None  # what is timed
 
     def answer(self, request: Load | OnGpu, tensors: list[torch.Tensor]) -> Answer:
         """Answer a request: the sources of a submission, or a program with the inputs of its call.
@@ -61,7 +62,7 @@ class GpuSession:
         except Exception as error:
             reply, results = failed(error), []
         if (error_ := sticky.error()) is not None:
-            return replace(failed(InKernel(error_, "")), sticks=True), []
+            return replace(failed(InKernel(error_, Said(""))), sticks=True), []
         is_large = any(tensor.untyped_storage().nbytes() > WHOLE_STORAGE_UP_TO for tensor in tensors)
         if is_large or isinstance(request, Sweep) or (isinstance(reply, Failed) and not reply.fits):
             gc.collect()
@@ -73,6 +74,7 @@ class GpuSession:
             case Warm() | Prepare() | Tune():
                 return self._play_on_slot(player, request, programs.read(tensors[-1])), []
             case OnSlots():
+                assert self._function is not None
                 return timed.answer(self._function, request)
             case Called():
                 *inputs, data = tensors
@@ -107,7 +109,7 @@ def failed(error: Exception) -> Failed | Raised | Broken:
     if isinstance(error, InKernel) and not whose.is_ours(cause):
         return described(error)
     if isinstance(error, CannotFollow | Refused):
-        return Failed(str(error)[:MAX_NOTE])
+        return Failed(str(error)[:MAX_NOTE], places=error.said.places)
     return Broken(whose.told(cause))
 
 

@@ -17,6 +17,7 @@ import triton
 from assignment import whose
 from assignment.protocol.messages import Value
 from assignment.protocol.program import DescribedKernel, kernels_in
+from assignment.protocol.said import at
 from assignment.simulator.scopes import parameters
 from assignment.simulator.triton_private import JITCallable, JITFunction
 
@@ -99,9 +100,7 @@ class Kernels:
         """Return the function that an entry describes, parsed and checked."""
         source = self._sources.get(entry["file"])
         if source is None:
-            raise Refused(
-                f"a kernel must stand in a file of the submission\n  at {entry['file'][:200]}:{entry['line']}"
-            )
+            raise Refused("a kernel must stand in a file of the submission", at(entry["file"][:200], entry["line"]))
         if source.sha256 != entry["sha256"]:
             changed = "the file was changed after it was handed in: a kernel must stand in the file as it is"
             raise source.refused(changed, entry["line"], entry["name"])

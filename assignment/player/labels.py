@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from assignment.protocol.said import Said
+
 # CONSTANT is 0, so that an operation that pads with zeros pads labels as it should.
 CONSTANT, FOREIGN, FRESH, INPUT, KERNEL, SUM, DELTA, PRODUCT, STALE, CHOICE = range(10)
 FIRST_INPUT = 16  # from here on: where costs are counted, copied from this input; all count as INPUT
@@ -33,7 +35,7 @@ class HostOperation:
     """An operation outside of kernels that computed values."""
 
     what: str  # "aten::_softmax"
-    place: str  # the submission's line, as text for a report
+    place: Said  # the submission's line
     # of a doubt, for staff to judge: the labels of what was cleaned up, and how often it was
     stands_for: frozenset[int] = frozenset()
     depth: int = 0
@@ -54,7 +56,7 @@ class Memory:
         self.reference = StorageWeakRef(storage)
         self.address, self.nbytes = storage.data_ptr(), storage.nbytes()
         self.unit = max(tensor.itemsize, 1)
-        self.place = ""  # the submission's line where PyTorch last wrote
+        self.place = Said("")  # the submission's line where PyTorch last wrote
         self._label = label
         # by element: the label + 1; 0 where it is that of all
         self._stored: np.ndarray | None = None

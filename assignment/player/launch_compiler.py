@@ -7,9 +7,10 @@ from assignment.compiling import build, compiled_constants, launches
 from assignment.compiling.kernel import Compiled
 from assignment.compiling.targets import ASKS, TARGETS
 from assignment.protocol import program as programs
-from assignment.protocol.program import Launch, Program
+from assignment.protocol.program import HostLine, Launch, Program
 from assignment.protocol.replies import Loaded
 from assignment.protocol.requests import Compile, Load
+from assignment.protocol.said import Said, joined
 
 from . import arguments
 from .kernel_builder import Kernels, Refused
@@ -30,21 +31,21 @@ def answer(request: Load | Compile, tensors: list[torch.Tensor]) -> Answer:
     played = [programs.read(data) for data in tensors]
     kernels.add(request.kernels)
     noted: dict[str, list[launches.CompiledLaunch]] = {}
-    stopped, refused = dict[str, str](), dict[str, str]()
+    stopped, refused = dict[str, Said](), dict[str, Said]()
     for name, number in request.programs.items():
         with launches.recorded(TARGETS[name]) as noted[name]:
             try:
                 _launch_all(played[number], kernels, request.sources)
             except launches.LaunchRefused as error:
-                refused[name] = str(error)
+                refused[name] = error.said
             except (CannotFollow, Refused) as error:
-                stopped[name] = f"{type(error).__name__}: {error}"
+                stopped[name] = Said(f"{type(error).__name__}: {error}", error.said.places)
     together = [launch for of_target in noted.values() for launch in of_target]
     built = build.kernels(together, is_brief=True, processes=request.processes)[:MAX_KERNELS]
     return Compiled(tuple(built), stopped, refused, _differing(request, noted)), []
 
 
-def _differing(request: Compile, noted: dict[str, list[launches.CompiledLaunch]]) -> tuple[str, ...]:
+def _differing(request: Compile, noted: dict[str, list[launches.CompiledLaunch]]) -> tuple[Said, ...]:
     """Return where kernels had other constants as they were played than as they are compiled.
 
     A file that asks which GPU it is compiled for is compared for the one that the simulator stands for: it may be
@@ -61,8 +62,8 @@ def _differing(request: Compile, noted: dict[str, list[launches.CompiledLaunch]]
             for path, line, how in compiled_constants.differing(seen, compiled):
                 if name == SIMULATED or path not in asking:
                     found.setdefault((path, line), f"{how}, for {TARGETS[name].title}")
-    places = {(path, line): told(request.sources, f"{path}:{line} in its kernel") for path, line in found}
-    return tuple(f"{how}\n{places[at]}" for at, how in found.items())[:MAX_TOLD]
+    places = {(path, line): told(request.sources, HostLine(path, line, "its kernel")) for path, line in found}
+    return tuple(joined([how, places[at]]) for at, how in found.items())[:MAX_TOLD]
 
 
 def _launch_all(program: Program, kernels: Kernels, sources: dict[str, str]) -> None:
@@ -72,7 +73,7 @@ def _launch_all(program: Program, kernels: Kernels, sources: dict[str, str]) -> 
         try:
             _launch(memory, kernels, launch, number)
         except launches.LaunchRefused as error:
-            raise launches.LaunchRefused(f"{error}\n{told(sources, program.lines[launch.line])}") from error
+            raise launches.LaunchRefused(error.said, told(sources, program.lines[launch.line])) from error
 
 
 def _launch(memory: "_Memory", kernels: Kernels, launch: Launch, number: int) -> None:

@@ -51,7 +51,7 @@ NOT_PLAYED = {  # parts of names, although they go element by element
     "lcm": "the least integer by -1 ends the process",
 }
 _UNPLAYED_TAGS = {torch.Tag.inplace_view, torch.Tag.nondeterministic_seeded}  # a view's shape changes; random
-_UNUSUAL = frozenset(  # in the problems for PyTorch: staff look at it
+UNUSUAL = frozenset(  # in the problems for PyTorch: staff look at it
     [
         "native_layer_norm", "cummax", "cummin", "cumprod", "cumsum", "logcumsumexp", "sort", "topk", "argsort",
         "unique_dim", "nonzero", "bucketize", "segment_reduce",
@@ -237,11 +237,6 @@ def instead_of(name: str) -> str:
     reason = next((f"{reason}; " for part, reason in NOT_PLAYED.items() if part in name), "")
     found = (remedy for parts, remedy in _INSTEAD.items() if any(part in name for part in parts))
     return reason + next(found, "write it with ordinary ones, such as add, mul, where and matmul, or in a kernel")
-
-
-def is_usual(operation: OpOverload) -> bool:
-    """Return whether a PyTorch problem routinely needs it."""
-    return form_of(operation) not in _UNUSUAL
 
 
 def named_of(operation: OpOverload, args: Sequence[Argument], kwargs: Keywords) -> Keywords:

@@ -12,6 +12,7 @@ from assignment.protocol import program as programs
 from assignment.protocol.messages import Value
 from assignment.protocol.replies import MAX_NOTE, Raised
 from assignment.protocol.requests import Again, Backward, Called, Costs, Forward, Gradients, Kept, Largest
+from assignment.protocol.said import Said, at, joined
 from assignment.pytorch_private import Argument, Keywords, OpOverload
 from assignment.simulator import calls, language, undefined
 from assignment.simulator.costs import HostTraffic, tensors_in
@@ -35,7 +36,7 @@ SDPA = ("scaled_dot_product", "_safe_softmax")  # one of these is in all that it
 class InKernel(Exception):
     """A kernel raised something."""
 
-    def __init__(self, error: BaseException, line: str) -> None:
+    def __init__(self, error: BaseException, line: Said) -> None:
         super().__init__(str(error))
         self.error, self.line = error, line
 
@@ -46,13 +47,11 @@ def described(raised: InKernel) -> Raised:
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if frame.filename.startswith("cs336_kernels/")]
     text = f"{type(error).__name__}: {error}".removesuffix(": ")
-    if own:
-        text += f"\n  at {own[-1].filename}:{own[-1].lineno} in {own[-1].name}: {(own[-1].line or '').strip()}"
-    else:
-        text += f"\n{raised.line}"
+    inner = (at(one.filename, one.lineno or 0, f" in {one.name}", (one.line or "").strip()) for one in reversed(own))
+    said = joined([text, next(inner, raised.line)])
     types = tuple(cls.__name__ for cls in type(error).__mro__)
-    by_submission = bool(own) and own[-1] is frames[-1]
-    return Raised(types, text[:MAX_NOTE], str(error)[:MAX_NOTE], by_submission, True, is_static_assert(error))
+    by_submission, is_assert = bool(own) and own[-1] is frames[-1], is_static_assert(error)
+    return Raised(types, said.text[:MAX_NOTE], str(error)[:MAX_NOTE], by_submission, True, is_assert, said.places)
 
 
 def is_static_assert(error: BaseException) -> bool:
@@ -140,7 +139,7 @@ class Turn:
             case programs.Free(storages):
                 self._free({*storages})
             case programs.Read(line=line):
-                self.played.reads.append(self._lines[line])
+                self.played.reads.append(self._lines[line].text)
             case programs.Constant():
                 self._make_constant(step)
             case programs.Foreign():
@@ -184,7 +183,7 @@ class Turn:
         name = "scaled_dot_product_attention" if any(part in name for part in SDPA) else name
         if is_fused and not self._player.work.needs_kernels:
             self._player.work.accuse(
-                f"{name} is a fused attention: write the loop over tiles yourself\n{self._lines[line]}"
+                f"{name} is a fused attention: write the loop over tiles yourself", self._lines[line]
             )
         return is_fused
 
@@ -209,9 +208,9 @@ class Turn:
         if func is None or arguments.holds([args, kwargs], "x"):  # which programs lack: a generator, a sparse tensor
             self._skip(name, step)
             return
-        if not self._player.work.needs_kernels and not operations.is_usual(func):
+        if not self._player.work.needs_kernels and operations.form_of(func) in operations.UNUSUAL:
             self._player.work.doubt(
-                f"{func._schema.name} is not what this problem is about: staff will look at it\n{self._lines[line]}"
+                f"{func._schema.name} is not what this problem is about: staff will look at it", self._lines[line]
             )
         given = [self._decode(value) for value in args]
         named = {key: self._decode(value) for key, value in kwargs.items()}
@@ -219,11 +218,12 @@ class Turn:
             if shared := misuse.overlapping(func, given, named):
                 raise CannotFollow(
                     f"{func._schema.name} writes to memory that it reads as {shared}, elsewhere in it: what that gives "
-                    f"depends on the order; clone() what it reads\n{self._lines[line]}"
+                    f"depends on the order; clone() what it reads",
+                    self._lines[line],
                 )
             calls = operations.calls_of(func, given, named)
         except ValueError as error:
-            raise CannotFollow(f"{error}\n{self._lines[line]}") from error
+            raise CannotFollow(str(error), self._lines[line]) from error
         made = [[number] for number in views or programs.views_in(args)] if operations.each_of(func) else [views]
         for call, numbers in zip(calls, made, strict=False):
             try:
@@ -236,13 +236,13 @@ class Turn:
     def _call(self, func: OpOverload, given: Sequence[Argument], named: Keywords, views: list[int], line: int) -> None:
         """Check and call an operation, and note what it makes: these views."""
         if wrong := misuse.misplaced(func, given, named):
-            raise CannotFollow(f"{func._schema.name} is given another sort of argument as {wrong}\n{self._lines[line]}")
+            raise CannotFollow(f"{func._schema.name} is given another sort of argument as {wrong}", self._lines[line])
         if wrong := misuse.out_of_range(func, given, named):
-            raise CannotFollow(f"{func._schema.name}: {wrong}\n{self._lines[line]}")
+            raise CannotFollow(f"{func._schema.name}: {wrong}", self._lines[line])
         try:
             written = misuse.written_by(func, given, named)
         except ValueError as error:
-            raise CannotFollow(f"{error}\n{self._lines[line]}") from error
+            raise CannotFollow(str(error), self._lines[line]) from error
         self._refuse_inputs(func, written, operations.named_of(func, given, named).get("src"), self._lines[line])
         places = [place_of(tensor) for tensor in written]
         try:
@@ -254,10 +254,11 @@ class Turn:
                 raise
             raise CannotFollow(
                 f"{func._schema.name} worked on stand-ins and fails on the inputs: {error}\n"
-                f"  let nothing depend on values but what kernels and operations compute\n{self._lines[line]}"
+                f"  let nothing depend on values but what kernels and operations compute",
+                self._lines[line],
             ) from error
         if any(size and (at, size) != place_of(t) for (at, size), t in zip(places, written, strict=True)):
-            raise CannotFollow(f"{func._schema.name} gives memory another size\n{self._lines[line]}")
+            raise CannotFollow(f"{func._schema.name} gives memory another size", self._lines[line])
         outputs = tensors_in(result)
         self._bind(outputs, views, line)
         if "empty" in func._schema.name:
@@ -268,7 +269,7 @@ class Turn:
             self.played.host.note(func, tensors_in((given, named)), outputs, counts)
         self._player.work.operation(func, given, named, made, self._lines[line])
 
-    def _refuse_inputs(self, func: OpOverload, written: Sequence[torch.Tensor], copied: Argument, line: str) -> None:
+    def _refuse_inputs(self, func: OpOverload, written: Sequence[torch.Tensor], copied: Argument, line: Said) -> None:
         """Raise InputWritten where an operation writes to an input, unless that puts a second problem in its place."""
         for tensor in written:
             if not tensor.numel() or tensor.untyped_storage().data_ptr() not in self._seen.storages:
@@ -279,7 +280,9 @@ class Turn:
                 continue
             raise InputWritten(
                 f"{InputWritten.kind}: argument {position} was written to, by {func._schema.name}: inputs must stay as "
-                f"they are, also if they are restored\n{line}\n  write to memory of your own: a clone() of the input"
+                f"they are, also if they are restored",
+                line,
+                "  write to memory of your own: a clone() of the input",
             )
 
     def _shares_storage(self, value: Argument, position: int) -> bool:
@@ -300,8 +303,8 @@ class Turn:
         described = [self._program.views[number] for number in views]
         if [programs.View.of(tensor)[1:] for tensor in outputs] != [view[1:] for view in described]:
             raise CannotFollow(
-                "a shape depends on values: expected the same one for all inputs of a shape; use a mask, torch.where\n"
-                f"{self._lines[line]}"
+                "a shape depends on values: expected the same one for all inputs of a shape; use a mask, torch.where",
+                self._lines[line],
             )
         for view, tensor in zip(described, outputs, strict=True):
             self._player.storages.bind(view.storage, tensor)
@@ -341,11 +344,11 @@ class Turn:
         try:
             values, settings = self._arguments(launch.arguments), self._arguments(launch.options)
         except Refused as error:
-            raise Refused(f"{error}\n{line}") from error
+            raise Refused(error.said, line) from error
         function = self._player.kernels[launch.kernel]  # which may use the fields of its arguments
         if not self._player.work.needs_kernels:
             what = f"kernel {function.__name__} is launched; this problem is for PyTorch alone: use its operations"
-            self._player.work.accuse(f"{what}\n{line}")
+            self._player.work.accuse(what, line)
         triton.set_allocator(self._allocate if launch.has_allocator else NullAllocator())
         try:
             positional, named = arguments.by_position(function.arg_names, values)

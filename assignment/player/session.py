@@ -9,8 +9,9 @@ from assignment.calling.probes import OF_EARLIER, InputsBefore
 from assignment.protocol import program as programs
 from assignment.protocol import requests, wire
 from assignment.protocol.program import Program
-from assignment.protocol.replies import MAX_NOTE, NOT_PLAYED, Broken, Failed, Fault, Loaded, Ok, Reply, told
+from assignment.protocol.replies import MAX_NOTE, NOT_PLAYED, Broken, Failed, Fault, Loaded, Ok, Reply, few, told
 from assignment.protocol.requests import Again, Call, Costs, Gradients, Kept, Largest, Load, Playable, Sweep
+from assignment.protocol.said import Said, joined
 from assignment.simulator import constants
 from assignment.simulator.costs import COSTS, summary
 from assignment.simulator.faults import MemoryFault
@@ -20,7 +21,7 @@ from .missing_results import never_stored
 from .play import InKernel, Played, Player, described
 from .storages import CannotFollow
 
-TOO_MANY = "too many constants to be compared with those that are compiled: staff will look at it"
+TOO_MANY = Said("too many constants to be compared with those that are compiled: staff will look at it")
 RESULTS: dict[type, slice] = {Again: slice(0, None, 2), Gradients: slice(None)}  # among groups; otherwise the first
 Answer = tuple[Reply, list[torch.Tensor]]
 
@@ -48,8 +49,8 @@ class PlayerSession:
         try:
             played, seen = player.play(program, request, inputs)
         except (MemoryFault, CannotFollow, Refused, InKernel) as error:
-            if said := "\n".join(player.work.unplayed):  # what that left may have brought it here
-                return Failed(said[:MAX_NOTE], NOT_PLAYED), []
+            if (said := joined(player.work.unplayed)).text:  # what that left may have brought it here
+                return Failed(said.text[:MAX_NOTE], NOT_PLAYED, places=said.places), []
             return _ended(error), []
         if not played.groups:  # the call has raised, of which the recorder tells
             return Ok((), bare=False), []
@@ -84,12 +85,12 @@ class PlayerSession:
             bare=program.bare,
             unstored=told(never_stored(about["results"], judged, seen.empty_grids, inputs, about["rows_at"])),
             notes=told(seen.warnings),
-            evidence=told(player.work.evidence),
-            doubts=told([*player.work.doubts, TOO_MANY] if are_lost else player.work.doubts),
-            nans=told(seen.nans.values()),
-            orders=told(seen.orders),
+            evidence=few(player.work.evidence),
+            doubts=few([*player.work.doubts, TOO_MANY] if are_lost else player.work.doubts),
+            nans=few(seen.nans.values()),
+            orders=few(seen.orders),
             reads=told(dict.fromkeys(played.reads)),
-            unplayed=told(player.work.unplayed),
+            unplayed=few(player.work.unplayed),
             constants=tuple(seen_of),
             constants_of=tuple(numbers),
         )
@@ -111,12 +112,12 @@ def _ended(error: MemoryFault | CannotFollow | Refused | InKernel) -> Reply:
     """Return the reply about a call that has not come to its end."""
     match error:
         case MemoryFault():
-            return Fault(str(error)[:MAX_NOTE], error.kind)
+            return Fault(str(error)[:MAX_NOTE], error.kind, error.said.places)
         case InKernel(__cause__=BaseException() as cause) if whose.is_ours(cause):
             return Broken(whose.told(cause))
         case InKernel():
             return described(error)
-    return Failed(str(error)[:MAX_NOTE])
+    return Failed(str(error)[:MAX_NOTE], places=error.said.places)
 
 
 def largest(played: Played) -> int:

@@ -15,6 +15,8 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from assignment.protocol.said import Telling, at
+
 MAX_TEXT = 1_000_000
 MAX_NODES = 20_000
 # Triton's compiler and the simulator recurse four calls a level; Python stops at a thousand
@@ -23,7 +25,7 @@ _COOKIE = re.compile(r"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
 _BROKEN = (SyntaxError, ValueError, RecursionError, MemoryError)
 
 
-class Refused(Exception):
+class Refused(Telling):
     """A kernel that is not built: what to write instead, and in a second line the place."""
 
 
@@ -52,7 +54,7 @@ class SourceFile:
     def refused(self, sentence: str, line: int, name: str) -> Refused:
         """Return the exception for something at this line."""
         text = self.lines[line - 1].strip() if 0 < line <= len(self.lines) else ""
-        return Refused(f"{sentence}\n  at {self.path}:{line} in {name.rpartition('.')[2]}: {text[:200]}")
+        return Refused(sentence, at(self.path, line, f" in {name.rpartition('.')[2]}", text[:200]))
 
     @functools.cached_property
     def _functions(self) -> list[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:

@@ -6,11 +6,12 @@ import binascii
 import torch
 
 from assignment.protocol.program import View
+from assignment.protocol.said import Telling
 
 MAX_CONSTANT = 1 << 20  # bytes
 
 
-class CannotFollow(Exception):
+class CannotFollow(Telling):
     """The program behaves differently here from where it was recorded, or is not allowed."""
 
 

@@ -103,7 +103,7 @@ class Values:
             vars(module)[attribute] = self.bound(f"{name}.{attribute}", members[attribute], depth + 1)
         return module
 
-    def _class(self, described: Any) -> type:
+    def _class(self, described: Value) -> type:
         if not isinstance(described, dict) or described.keys() != {"name", "fields"}:
             raise Unknown(f"expected the name and the fields of a NamedTuple, got {str(described)[:100]}")
         (name,), fields = _fields([described["name"]]), tuple(_fields(described["fields"]))
@@ -125,7 +125,7 @@ def attributes_in(bindings: Value | Sequence[dict[str, Value]]) -> Iterator[str]
                 todo += items
 
 
-def _only(binding: Value, what: str, depth: int) -> tuple[str, Any]:
+def _only(binding: Value, what: str, depth: int) -> tuple[str, Value]:
     if depth > MAX_DEPTH:
         raise Unknown(f"{what} can be nested {MAX_DEPTH} deep: use fewer levels")
     if not isinstance(binding, dict) or len(binding) != 1:

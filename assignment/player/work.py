@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from assignment.protocol.said import Said, joined
 from assignment.pytorch_private import Argument, Keywords, OpOverload, tensors_of
 from assignment.simulator.faults import at, place
 
@@ -37,6 +38,7 @@ from .labels import (
     once,
     worst,
 )
+from .lines import computed
 from .operations import OVERWRITING, form_of, instead_of, outputs_of
 
 if TYPE_CHECKING:
@@ -68,9 +70,9 @@ class Work(KnownValues):
 
     def __init__(self) -> None:
         super().__init__()
-        self.evidence: dict[str, None] = {}
-        self.unplayed: dict[str, None] = {}  # operations that are not played, and took part in what was asked for
-        self.doubts: dict[str, None] = {}
+        self.evidence: dict[Said, None] = {}
+        self.unplayed: dict[Said, None] = {}  # operations that are not played, and took part in what was asked for
+        self.doubts: dict[Said, None] = {}
         self._blamed: set[Hashable] = set()
         self.needs_kernels = False
         self._allows_sums = False
@@ -119,7 +121,7 @@ class Work(KnownValues):
 
     # what PyTorch does
 
-    def computed(self, name: str, line: str, targets: Iterable[torch.Tensor], is_unplayed: bool) -> None:
+    def computed(self, name: str, line: Said, targets: Iterable[torch.Tensor], is_unplayed: bool) -> None:
         """Record that an operation has computed these that is not played: it is not known, or is not to be used."""
         label = self.label_for(HostOperation(name, line, is_unplayed=is_unplayed))
         for target in targets:
@@ -136,10 +138,10 @@ class Work(KnownValues):
 
     def tell_unplayed(self, label: int) -> None:
         source = self.sources[label - FIRST_SOURCE]
-        self.unplayed[f"{source.what} is not played: {instead_of(source.what)}\n{source.place}"] = None
+        self.unplayed[joined([f"{source.what} is not played: {instead_of(source.what)}", source.place])] = None
 
     def operation(
-        self, func: OpOverload, args: Sequence[Argument], kwargs: Keywords, targets: list[torch.Tensor], line: str
+        self, func: OpOverload, args: Sequence[Argument], kwargs: Keywords, targets: list[torch.Tensor], line: Said
     ) -> None:
         """Work out and record the labels of what an operation is going to write."""
         if not self.needs_kernels:
@@ -172,14 +174,14 @@ class Work(KnownValues):
         for i, target in enumerate(targets):
             self._write(target, labels[i] if isinstance(labels, list) else labels, line)
 
-    def _numbered(self, found: Computed | int, func: OpOverload, line: str) -> int:
+    def _numbered(self, found: Computed | int, func: OpOverload, line: Said) -> int:
         """Return the label of what an operation computes."""
         if isinstance(found, int):
             return found
         return self.label_for(HostOperation(func._schema.name, line, found.stands_for, found.depth))
 
     def _outline(
-        self, func: OpOverload, args: Sequence[Argument], kwargs: Keywords, targets: list[torch.Tensor], line: str
+        self, func: OpOverload, args: Sequence[Argument], kwargs: Keywords, targets: list[torch.Tensor], line: Said
     ) -> None:
         """Label PyTorch's work in its own problem, as far as kernel problems may ask later."""
         memories = [self.memory(tensor) for tensor in tensors_of((args, kwargs))]
@@ -194,7 +196,7 @@ class Work(KnownValues):
             else:
                 self.made(target, label).place = line
 
-    def _write(self, target: torch.Tensor, labels: torch.Tensor | int, line: str) -> None:
+    def _write(self, target: torch.Tensor, labels: torch.Tensor | int, line: Said) -> None:
         memory = self.memory(target) if self.knows(target) else self.made(target, FRESH)
         if memory is None:
             return
@@ -225,8 +227,9 @@ class Work(KnownValues):
         for label in map(int, np.unique(labels[wrong[labels]])):
             where = place()
             first = element(int(np.flatnonzero(labels == label)[0]))
-            what = f"kernel {kernel} loads {first}, which was {self._words(label, memory, wrong)}"
-            self._blame(label, f"{what}\n{at(where)}", wrong, about=(label, where))
+            how, made_at = self._words(label, memory, wrong)
+            what = f"kernel {kernel} loads {first}, which was {how}"
+            self._blame(label, joined([what, made_at, at(where)]), wrong, about=(label, where))
 
     # what the call returns
 
@@ -255,24 +258,24 @@ class Work(KnownValues):
             first = found.nonzero()[0].tolist()
             label = int(labels[tuple(first)])
             share = f"{int(found.sum())} of {seen.numel()} elements of {name}"
-            self._blame(label, f"{share}, the first at {first}, were {self._words(label, memory, wrong)}", wrong)
+            how, made_at = self._words(label, memory, wrong)
+            self._blame(label, joined([f"{share}, the first at {first}, were {how}", made_at]), wrong)
 
     # words
 
-    def _words(self, label: int, memory: Memory, wrong: np.ndarray) -> str:
+    def _words(self, label: int, memory: Memory, wrong: np.ndarray) -> tuple[str, Said]:
         """Return how values with this label were made, of what, and where, if by PyTorch."""
         if label >= FIRST_SOURCE:
             source = self.sources[label - FIRST_SOURCE]
             under = {self._word(each) for each in source.stands_for if wrong[each]}
             of = f" of what was {' and '.join(sorted(under))}" if under else ""
-            return f"computed by {source.what}{of}\n{source.place.replace('  at', '  computed at', 1)}"
-        where = "" if label == STALE or not memory.place else f"\n{memory.place.replace('  at', '  computed at', 1)}"
-        return WORDS[next(iter(self.stands_for(label)))] + where
+            return f"computed by {source.what}{of}", computed(source.place)
+        return WORDS[next(iter(self.stands_for(label)))], Said("") if label == STALE else computed(memory.place)
 
     def _word(self, label: int) -> str:
         return WORDS[label] if label < FIRST_SOURCE else f"computed by {self.sources[label - FIRST_SOURCE].what}"
 
-    def _blame(self, label: int, text: str, wrong: np.ndarray, about: Hashable = None) -> None:
+    def _blame(self, label: int, said: Said, wrong: np.ndarray, about: Hashable = None) -> None:
         """Add a finding, unless there is one about the same already.
 
         It is a doubt where the label stands for one that would not be wrong by the table. A sum over
@@ -286,13 +289,13 @@ class Work(KnownValues):
             return
         if about:
             self._blamed.add(about)
-        (self.evidence if is_wrong else self.doubts)[text] = None
+        (self.evidence if is_wrong else self.doubts)[said] = None
 
-    def accuse(self, text: str) -> None:
-        self.evidence[text] = None
+    def accuse(self, *parts: str | Said) -> None:
+        self.evidence[joined(parts)] = None
 
-    def doubt(self, text: str) -> None:
-        self.doubts[text] = None
+    def doubt(self, *parts: str | Said) -> None:
+        self.doubts[joined(parts)] = None
 
 
 def _is_one_value(values: torch.Tensor) -> bool:

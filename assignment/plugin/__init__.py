@@ -12,7 +12,7 @@ import atexit
 import os
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -35,6 +35,9 @@ from assignment.plugin.fixtures import (
 from assignment.plugin.parallel import pytest_runtestloop
 from assignment.sandbox import rungs
 from assignment.verdict import case, score
+
+if TYPE_CHECKING:
+    from assignment.judge.door import Run  # loads PyTorch
 
 __all__ = ["Starter", "check_name", "forget_hints", "pytest_runtestloop", "rng", "run", "speed"]
 
@@ -85,12 +88,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, Any, Any]:
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, bool | None, bool | None]:
     """Run the first case of a check again for each other configuration of its autotuned kernels, others in one."""
-    run: Any = pyfuncitem.funcargs.get("run")
+    run = cast("Run | None", pyfuncitem.funcargs.get("run"))
     if run is None:
         return (yield)
-    outcome: Any = None
+    outcome: bool | None = None  # of a configuration that Triton drops
     if EVERY in pyfuncitem.stash:
         outcome = yield
         in_every_configuration(pyfuncitem, run)
@@ -101,7 +104,9 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, Any, Any]
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo) -> Generator[None, Any, Any]:
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Add the case to the report of a test that uses the submission, and its message for the student."""
     report = yield
     if not uses_submission(item) or (call.when != "call" and not report.failed):

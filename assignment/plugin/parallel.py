@@ -20,16 +20,20 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
 
 import pytest
 
 from assignment.judge.pool import default_jobs
 from assignment.plugin.fixtures import POOL, SPEED, check_name, is_judged, pool_of, uses_submission
+from assignment.protocol.messages import Header
 from assignment.pytest_private import runtestprotocol
 
+if TYPE_CHECKING:
+    from multiprocessing.queues import Queue
+
 Task = tuple[int, ...]  # the numbers of tests that one process runs
-Reports = list[dict[str, Any]] | str  # of one test, as plain data; or what kept it from them
+Reports: TypeAlias = list[Header] | str  # of one test, as plain data; or what kept it from them
 MANY = 8  # judges, of which the last ones would wait for a long test
 MAX_ROUNDS = 5  # of judging processes, where they are killed from outside
 WAKE_EVERY_S = 5.0  # what somebody has stopped
@@ -167,7 +171,7 @@ def wake(pids: Iterable[int]) -> None:
             os.kill(pid, signal.SIGCONT)
 
 
-def hand_on(session: pytest.Session, item: pytest.Item, reports: list[dict[str, Any]] | str) -> None:
+def hand_on(session: pytest.Session, item: pytest.Item, reports: Reports) -> None:
     """Tell pytest of a test that a judging process has run, or of what kept it from a verdict."""
     hook = session.config.hook
     if isinstance(reports, str):
@@ -201,7 +205,7 @@ def end(executor: ProcessPoolExecutor) -> None:
 _sessions: list[pytest.Session] = []  # of a judging process its own, forked with it
 
 
-def become_judge(session: pytest.Session, numbers: Any) -> None:
+def become_judge(session: pytest.Session, numbers: "Queue[int]") -> None:
     set_parent_death_signal = 1  # a grader that is killed leaves no judge behind, which would wait for ever
     ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that reports
@@ -263,7 +267,9 @@ def judge(index: int, item: pytest.Item) -> Reports:
         pool.shared.is_judged()
 
 
-def reports_of(item: pytest.Item, following: pytest.Item | None, protocol: Callable[..., Any]) -> Reports:
+def reports_of(
+    item: pytest.Item, following: pytest.Item | None, protocol: Callable[..., list[pytest.TestReport]]
+) -> Reports:
     """Return a test's reports, as plain data; if the grader fails at it a traceback, which costs no other test."""
     try:
         reports = protocol(item, nextitem=following)

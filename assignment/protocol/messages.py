@@ -1,9 +1,14 @@
 """What JSON says, and the parts of headers that requests and tensors are made of, as types."""
 
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias, TypedDict
 
 # Whatever JSON says.
 Value: TypeAlias = bool | int | float | str | list["Value"] | dict[str, "Value"] | None
+# What JSON can be written of.
+Writable: TypeAlias = (
+    bool | int | float | str | Sequence["Writable"] | Mapping[str, "Writable"] | Mapping[int, "Writable"] | None
+)
 Header: TypeAlias = dict[str, Value]
 Option: TypeAlias = bool | int | float | str | None  # of a submission's function
 Options: TypeAlias = dict[str, Option]

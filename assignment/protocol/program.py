@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Annotated, Any, NamedTuple, TypeAlias, TypedDict, get_type_hints
+from typing import Annotated, Any, NamedTuple, TypeAlias, TypedDict, TypeGuard, get_type_hints
 
 import torch
 from torch import Tensor
@@ -46,14 +46,14 @@ class DescribedKernel(TypedDict):
 
 
 # Of arguments, views are {"t": number} or {"descriptor": number, …}; the player's arguments.py and values.py list all.
-Check: TypeAlias = "Callable[[Program, Any], bool]"
+Check: TypeAlias = "Callable[[Program, Value], bool]"
 
 
 class Unreadable(Exception):
     """The bytes are no program: nothing that the recorder's own code would have written."""
 
 
-def is_text(value: Any, n_characters: int = MAX_TEXT) -> bool:
+def is_text(value: Value, n_characters: int = MAX_TEXT) -> TypeGuard[str]:
     return isinstance(value, str) and len(value) <= n_characters
 
 
@@ -65,7 +65,7 @@ def _is_list_of(check: "Check") -> "Check":
     return lambda program, value: isinstance(value, list) and all(check(program, item) for item in value)
 
 
-def _is_value(program: "Program", value: Any, depth: int = 0) -> bool:
+def _is_value(program: "Program", value: Value, depth: int = 0) -> bool:
     """Return whether this is an argument: numbers and short texts, views by number, nested a few levels."""
     if depth > MAX_DEPTH:
         return False
@@ -79,16 +79,17 @@ def _is_value(program: "Program", value: Any, depth: int = 0) -> bool:
     return not isinstance(value, str) or len(value) <= MAX_STRING
 
 
-def _is_mapping(program: "Program", value: Any) -> bool:
+def _is_mapping(program: "Program", value: Value) -> bool:
     """Return whether these are arguments by name: a parameter may have any, that of a tag among them."""
     return isinstance(value, dict) and all(
         len(name) <= MAX_TEXT and _is_value(program, inner, depth=1) for name, inner in value.items()
     )
 
 
-def _are_configurations(program: "Program", value: Any) -> bool:
-    is_short = isinstance(value, list) and len(value) <= MAX_CONFIGURATIONS
-    return is_short and all(_is_mapping(program, configuration) for configuration in value)
+def _are_configurations(program: "Program", value: Value) -> bool:
+    if not isinstance(value, list) or len(value) > MAX_CONFIGURATIONS:
+        return False
+    return all(_is_mapping(program, configuration) for configuration in value)
 
 
 _IS_VIEW = _is_index_of("views")
@@ -117,6 +118,17 @@ class View(NamedTuple):
         """Return the view that a tensor is, of a storage of this number."""
         dtype = str(tensor.dtype).removeprefix("torch.")
         return cls(storage, dtype, int(tensor.storage_offset()), tuple(tensor.shape), tuple(tensor.stride()))
+
+
+class HostLine(NamedTuple):
+    """A line of host code; without a file where it is PyTorch's own."""
+
+    path: str = ""  # "cs336_kernels/rmsnorm.py"
+    number: int = 0
+    function: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.number} in {self.function}" if self.path else ""
 
 
 class Operation(NamedTuple):
@@ -247,7 +259,7 @@ class Program:
     views: Sequence[View] = ()
     storages: dict[int, int] = field(default_factory=dict)  # bytes, by number
     operations: Sequence[str] = ()  # "aten::add.Tensor"
-    lines: Sequence[str] = ()  # "cs336_kernels/rmsnorm.py:42 in rmsnorm"
+    lines: Sequence[HostLine] = ()
     kernels: Sequence[dict[str, Value]] = ()  # described since the program before
     steps: Sequence[Step] = ()
     results: Sequence[Sequence[int]] = ()  # groups of views
@@ -318,18 +330,19 @@ def _program(tables: dict[str, Any]) -> Program:
     for name, at_most in MOST.items():
         if not isinstance(tables[name], list) or len(tables[name]) > at_most:
             raise Unreadable(f"the call has more than {at_most:,} {name}: use larger tiles, or fewer operations")
-    _expect("operations", tables["operations"], lambda name: is_text(name) and OPERATION.fullmatch(name))
-    _expect("lines", tables["lines"], is_text)
+    _expect("operations", tables["operations"], lambda name: is_text(name) and bool(OPERATION.fullmatch(name)))
+    _expect("lines", tables["lines"], _is_line)
     _expect("kernels", tables["kernels"], lambda entry: isinstance(entry, dict))
     _expect("storages", tables["storages"], _is_storage)
     program = Program(**{**tables, "steps": (), "storages": dict(map(tuple, tables["storages"]))})
+    program.lines = [HostLine(*line) for line in tables["lines"]]
     program.views = [_view(number, view) for number, view in enumerate(tables["views"])]
-    _expect("results", program.results, lambda group: _is_list_of(_IS_VIEW)(program, group))
+    _expect("results", tables["results"], lambda group: _is_list_of(_IS_VIEW)(program, group))
     program.steps = [_step(program, number, step) for number, step in enumerate(tables["steps"])]
     return program
 
 
-def _expect(table: str, entries: Any, check: Callable[[Any], Any]) -> None:
+def _expect(table: str, entries: Value, check: Callable[[Value], bool]) -> None:
     if not isinstance(entries, list):
         raise Unreadable(f"malformed program: expected a list of {table}")
     for number, entry in enumerate(entries):
@@ -337,8 +350,14 @@ def _expect(table: str, entries: Any, check: Callable[[Any], Any]) -> None:
             raise Unreadable(f"malformed program: entry {number} of its {table}: {_shown(entry)}")
 
 
-def _is_storage(pair: Any) -> bool:
-    return isinstance(pair, list) and len(pair) == 2 and all(map(is_natural, pair)) and pair[1] <= MAX_STORAGE
+def _is_storage(pair: Value) -> bool:
+    if not isinstance(pair, list) or len(pair) != 2:
+        return False
+    return is_natural(pair[0]) and is_natural(pair[1]) and pair[1] <= MAX_STORAGE
+
+
+def _is_line(line: Value) -> bool:
+    return isinstance(line, list) and list(map(type, line)) == [str, int, str] and all(map(is_text, line[::2]))
 
 
 def _view(number: int, view: Any) -> View:
@@ -352,7 +371,7 @@ def _view(number: int, view: Any) -> View:
     return View(storage, dtype, offset, tuple(sizes), tuple(strides))
 
 
-def _step(program: Program, number: int, step: Any) -> Step:
+def _step(program: Program, number: int, step: Value) -> Step:
     name, *values = step if isinstance(step, list) and step else [None]
     kind = KINDS.get(name) if isinstance(name, str) else None
     if kind is None:
@@ -366,7 +385,7 @@ def _step(program: Program, number: int, step: Any) -> Step:
     return kind(*values)
 
 
-def _shown(value: Any) -> str:
+def _shown(value: Value) -> str:
     """Return the beginning of a value that a submission may have written, on one line."""
     return repr(value)[:40] if isinstance(value, str | int | float | None) else f"a {type(value).__name__}"
 
@@ -392,10 +411,3 @@ def kernels_in(value: Value) -> Iterator[int]:
                 todo += members.values()
             case list() as items:
                 todo += items
-
-
-def place(line: str) -> tuple[str, str, str]:
-    """Return the file, the number and the function of a line, such as "cs336_kernels/rmsnorm.py:42 in rmsnorm"."""
-    at, _, function = line.partition(" in ")
-    path, _, number = at.rpartition(":")
-    return path, number, function

@@ -6,10 +6,11 @@ that compiles replies stands in compiling/kernel.py.
 
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TypeAlias, TypeVar
 
 from .messages import Header
+from .said import Places, Said
 
 MAX_NOTES, MAX_NOTE = 4, 1_000  # texts of a kind in a reply, and characters of each
 
@@ -43,12 +44,12 @@ class Ok(AnyReply):
     bare: bool  # a single tensor, and not a tuple
     unstored: tuple[str, ...] = ()  # which elements of its results no program has stored
     notes: tuple[str, ...] = ()  # what the simulator remarked
-    evidence: tuple[str, ...] = ()  # that results are not the work that was asked for
-    doubts: tuple[str, ...] = ()  # what it leaves to the staff to judge
-    nans: tuple[str, ...] = ()  # where kernels made a NaN of numbers
-    orders: tuple[str, ...] = ()  # in which programs met, where what they give depends on it
+    evidence: tuple[Said, ...] = ()  # that results are not the work that was asked for
+    doubts: tuple[Said, ...] = ()  # what it leaves to the staff to judge
+    nans: tuple[Said, ...] = ()  # where kernels made a NaN of numbers
+    orders: tuple[Said, ...] = ()  # in which programs met, where what they give depends on it
     reads: tuple[str, ...] = ()  # where host code read the value of a stand-in
-    unplayed: tuple[str, ...] = ()  # which operations took part that are not played
+    unplayed: tuple[Said, ...] = ()  # which operations took part that are not played
     events_s: float = 0.0  # of a call that was timed on a GPU,
     peak: int = 0  # the bytes that it takes,
     tuned: tuple[float, ...] = ()  # and the seconds of its launches that have alternatives
@@ -70,6 +71,7 @@ class Raised(AnyReply):
     by_submission: bool  # rather than by Triton, PyTorch or the simulator
     in_kernel: bool
     in_static_assert: bool = False  # of a kernel, which does not hold
+    places: Places = ()  # that the message names, here and below
 
     @property
     def is_todo(self) -> bool:
@@ -83,6 +85,9 @@ class Failed(AnyReply):
     message: str
     kind: str = OTHER  # or NOT_IMPORTED, NOT_PLAYED
     fits: bool = True  # False where a GPU has no room for the call
+    places: Places = ()
+    file: str = ""  # that cannot be imported,
+    why: str = ""  # and the exception
 
 
 @dataclass(frozen=True)
@@ -91,6 +96,7 @@ class Fault(AnyReply):
 
     message: str
     kind: str  # one of finding.FAULTS
+    places: Places = ()
 
 
 @dataclass(frozen=True)
@@ -106,6 +112,11 @@ Reply: TypeAlias = Loaded | Ok | Raised | Failed | Fault | Broken
 def told(texts: Iterable[str]) -> tuple[str, ...]:
     """Return the first messages, cut to a length that a reply may have."""
     return tuple(text[:MAX_NOTE] for text in itertools.islice(texts, MAX_NOTES))
+
+
+def few(said: Iterable[Said]) -> tuple[Said, ...]:
+    """Return the same of texts that name lines."""
+    return tuple(replace(one, text=one.text[:MAX_NOTE]) for one in itertools.islice(said, MAX_NOTES))
 
 
 def status(kind: type) -> str:

@@ -21,7 +21,7 @@ import socket
 import struct
 import time
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeGuard
 
 import torch
 from torch import Tensor
@@ -341,5 +341,5 @@ def _view(spec: TensorEntry, storages: list[torch.UntypedStorage], guard: int) -
     return torch.tensor([], dtype=dtype).set_(storage, offset + guard // dtype.itemsize, shape, strides)
 
 
-def is_natural(n: Any) -> bool:
+def is_natural(n: Value) -> TypeGuard[int]:
     return type(n) is int and 0 <= n <= MAX_NUMBER

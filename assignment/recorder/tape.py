@@ -18,8 +18,8 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
 
+from assignment.protocol import program as programs
 from assignment.protocol.messages import Value
-from assignment.protocol.program import Constant, Foreign, Free, Inputs, Operation, Program, Read, Repeat, Step, View
 from assignment.pytorch_private import (
     OPDEFS,
     Argument,
@@ -85,25 +85,25 @@ class Tape(TorchDispatchMode):
 
     def _new_chunk(self) -> None:
         self.chunk += 1
-        self._views: dict[View, int] = {}
+        self._views: dict[programs.View, int] = {}
         self._operations: dict[str, int] = {}
-        self._lines: dict[str, int] = {}
+        self._lines: dict[programs.HostLine, int] = {}
         self._sizes: dict[int, int] = {}
-        self._steps: list[Step] = []
+        self._steps: list[programs.Step] = []
         self._since_sweep = 0
 
-    def take(self, kernels: list[dict[str, Value]], groups: list[list[torch.Tensor]], bare: bool) -> Program:
+    def take(self, kernels: list[dict[str, Value]], groups: list[list[torch.Tensor]], bare: bool) -> programs.Program:
         """Return the program since the last time; `groups` are its results."""
         results = [[self.view(tensor) for tensor in group] for group in groups]
         self.sweep()
         tables = list(self._views), self._sizes, list(self._operations), list(self._lines)
-        program = Program(*tables, kernels, self._steps, results, bare)
+        program = programs.Program(*tables, kernels, self._steps, results, bare)
         self._new_chunk()
         return program
 
     # what steps are made of
 
-    def step(self, step: Step) -> None:
+    def step(self, step: programs.Step) -> None:
         with self.lock:
             self._steps.append(step)
             self._since_sweep += 1
@@ -118,7 +118,7 @@ class Tape(TorchDispatchMode):
             del self._numbers[self._references[number].cdata]
             self._gone(number)
         if gone:
-            self._steps.append(Free(gone))
+            self._steps.append(programs.Free(gone))
 
     def _gone(self, number: int) -> None:
         del self._references[number]
@@ -127,7 +127,7 @@ class Tape(TorchDispatchMode):
 
     def begin_again(self) -> None:
         """Record that the judge's handler calls the function a second time."""
-        self.step(Repeat())
+        self.step(programs.Repeat())
 
     def inputs(self, tensors: Sequence[torch.Tensor], is_on_gpu: bool) -> None:
         """Begin a call with these tensors."""
@@ -135,7 +135,7 @@ class Tape(TorchDispatchMode):
             number, is_new = self._number(tensor)
             if is_new and is_on_gpu:
                 self.on_gpu.add(number)
-        self.step(Inputs([self.view(tensor) for tensor in tensors]))
+        self.step(programs.Inputs([self.view(tensor) for tensor in tensors]))
 
     def _number(self, tensor: torch.Tensor) -> tuple[int, bool]:
         """Return the number of a tensor's storage, and whether it is new."""
@@ -162,7 +162,7 @@ class Tape(TorchDispatchMode):
             return self._view(number, tensor)
 
     def _view(self, number: int, tensor: torch.Tensor) -> int:
-        return self._views.setdefault(View.of(tensor, number), len(self._views))
+        return self._views.setdefault(programs.View.of(tensor, number), len(self._views))
 
     def dtype(self, view: int) -> str:
         """Return the dtype of a view of this chunk."""
@@ -171,16 +171,16 @@ class Tape(TorchDispatchMode):
     def _constant(self, number: int, tensor: torch.Tensor) -> None:
         storage = tensor.untyped_storage()
         if storage.nbytes() > MAX_CONSTANT:
-            self.step(Foreign(number, self.line()))
+            self.step(programs.Foreign(number, self.line()))
             return
         content = bytes_of(storage)
         self._constants[number] = content
-        self.step(Constant(number, base64.b64encode(content).decode(), self.line()))
+        self.step(programs.Constant(number, base64.b64encode(content).decode(), self.line()))
 
     def _recheck(self, number: int, tensor: torch.Tensor) -> None:
         if bytes_of(tensor.untyped_storage()) != self._constants[number]:
             del self._constants[number]
-            self.step(Foreign(number, self.line()))
+            self.step(programs.Foreign(number, self.line()))
 
     def _place(self, number: int, sources: Sequence[torch.Tensor] = ()) -> None:
         """Record where new memory lies: on the device asked for, or its operands' device."""
@@ -202,11 +202,11 @@ class Tape(TorchDispatchMode):
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and not frame.f_code.co_filename.startswith(self._folder):
             frame = frame.f_back
-        text = ""
+        line = programs.HostLine()
         if frame is not None:
             path = frame.f_code.co_filename.removeprefix(self._folder)
-            text = f"{path}:{frame.f_lineno} in {frame.f_code.co_name}"
-        return self._lines.setdefault(text, len(self._lines))
+            line = programs.HostLine(path, frame.f_lineno, frame.f_code.co_name)
+        return self._lines.setdefault(line, len(self._lines))
 
     # what PyTorch does
 
@@ -247,7 +247,7 @@ class Tape(TorchDispatchMode):
             return result
         before = before or self._arguments(args, kwargs)
         if not isinstance(result, torch.Tensor | tuple | list | None):
-            self.step(Read(func._schema.name, self.line()))
+            self.step(programs.Read(func._schema.name, self.line()))
             return result
         self._write(func, before, inputs, outputs)
         return result
@@ -290,16 +290,16 @@ class Tape(TorchDispatchMode):
             else:
                 fill(tensor)
             self._gone(old)
-            self._steps.append(Free([old]))
+            self._steps.append(programs.Free([old]))
         return result
 
     def _flat(self, number: int, dtype: str, n_elements: int) -> int:
         """Return the view of a storage's first elements."""
-        return self._views.setdefault(View(number, dtype, 0, (n_elements,), (1,)), len(self._views))
+        return self._views.setdefault(programs.View(number, dtype, 0, (n_elements,), (1,)), len(self._views))
 
     def _note(self, name: str, args: list[Value], kwargs: dict[str, Value], views: list[int]) -> None:
         operation = self._operations.setdefault(name, len(self._operations))
-        self.step(Operation(operation, args, kwargs, views, self.line()))
+        self.step(programs.Operation(operation, args, kwargs, views, self.line()))
 
     def _forget_constants(self, func: OpOverload, inputs: list[torch.Tensor]) -> None:
         """Forget constants in memory that an operation has written to."""

@@ -20,10 +20,22 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict
+
+if TYPE_CHECKING:
+    from assignment.confined.confinement import Setup
 
 MAX_MESSAGE = 256 << 10
 N_DESCRIPTORS = 3, 5  # without name spaces, and with
+
+
+class WorkerOrder(TypedDict):
+    """What a packet says of a worker."""
+
+    setup: "Setup"
+    environment: dict[str, str]
+    folder: str
+    spaces: int
 
 
 def main() -> None:
@@ -67,7 +79,7 @@ def _hide() -> None:
     ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)
 
 
-def _become_worker(order: dict[str, Any], control: int, output: int, living: int, *sandbox: int) -> None:
+def _become_worker(order: "WorkerOrder", control: int, output: int, living: int, *sandbox: int) -> None:
     try:
         os.setsid()
         for stream in (1, 2):
@@ -114,11 +126,9 @@ class Nursery:
         self._line: socket.socket | None = None
         self._processes: list[subprocess.Popen] = []  # Popen complains when it is forgotten
 
-    def fork_worker(
-        self, setup: dict[str, Any], environment: dict[str, str], spaces: int, descriptors: Sequence[int]
-    ) -> None:
+    def fork_worker(self, setup: "Setup", environment: dict[str, str], spaces: int, descriptors: Sequence[int]) -> None:
         """Start a worker; its first message on the control socket is its pid."""
-        wanted = {"setup": setup, "environment": environment, "folder": setup["scratch"], "spaces": spaces}
+        wanted: WorkerOrder = {"setup": setup, "environment": environment, "folder": setup["scratch"], "spaces": spaces}
         order = json.dumps(wanted).encode()
         try:
             if self._line is None:

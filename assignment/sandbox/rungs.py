@@ -25,10 +25,10 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from assignment.confined import landlock, seccomp
-from assignment.confined.confinement import ON_GPU
+from assignment.confined.confinement import ON_GPU, Setup
 
 BUBBLEWRAP, LANDLOCK, RLIMITS = RUNGS = ("bubblewrap", "landlock", "rlimits")
 AUTO = "auto"
@@ -132,10 +132,10 @@ def seen(rung: str, folders: Folders) -> Folders:
     return replace(IN_BUBBLEWRAP, compiled=compiled, packages=folders.packages)
 
 
-def setup(rung: str, device: str, folders: Folders) -> dict[str, Any]:
+def setup(rung: str, device: str, folders: Folders) -> Setup:
     """Return a worker's start-up settings, except for its control socket."""
     can_read = [*readable(device), *folders.packages]
-    return {"rung": rung, "device": device, "readable": can_read, **asdict(seen(rung, folders))}
+    return cast(Setup, {"rung": rung, "device": device, "readable": can_read, **asdict(seen(rung, folders))})
 
 
 def command(rung: str, device: str, folders: Folders, control: int, env: dict[str, str]) -> list[str]:

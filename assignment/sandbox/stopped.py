@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from assignment import text
+from assignment.protocol.said import Said, at, joined
 
 FRAME = re.compile(r'File "(?:[^"\n]*/)?(cs336_kernels/[^"\n]+)", line (\d+) in ([\w<>]+)')
 LAUNCHES = "assignment/recorder/launches.py"  # a frame of it: host code was launching a kernel
@@ -12,14 +13,14 @@ FUNCTION = re.compile(r"(async\s+def|def|class)\b")
 MAX_SHOWN = 80  # characters of a loop's line
 
 
-def place(stack: str, sources: Mapping[str, str]) -> str:
-    """Return the submission's innermost line of a stack, and the loop around it; "" where there is none."""
+def place(stack: str, sources: Mapping[str, str]) -> Said:
+    """Return the submission's innermost line of a stack, and the loop around it; nothing where there is none."""
     frames = _frames(stack, sources)
-    told = [f"\n  at {path}:{line} in {name}" for path, line, name in frames[:1]]
+    told: list[str | Said] = [at(path, line, f" in {name}") for path, line, name in frames[:1]]
     for path, loops in _looping(frames, sources):
         line, shown = loops[0]
-        told.append(f"\n  in the loop of {path}:{line}: {text.line(shown[:MAX_SHOWN])}")
-    return "".join(told)
+        told.append(f"  in the loop of {path}:{line}: {text.line(shown[:MAX_SHOWN])}")
+    return joined(told)
 
 
 def alike(stack: str, sources: Mapping[str, str]) -> str:

@@ -14,13 +14,15 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from assignment import text
 from assignment.confined.confinement import ON_GPU
-from assignment.confined.supervisor import HERE, children_of, descendants
+from assignment.confined.supervisor import HERE, Answer, children_of, descendants
+from assignment.protocol import forms
 from assignment.protocol.messages import Header
 from assignment.protocol.requests import Load, Request, written
+from assignment.protocol.said import Said, Telling
 from assignment.sandbox import rungs, stopped
 from assignment.sandbox.nursery import Nursery
 from assignment.sandbox.slowness import slowness
@@ -60,11 +62,11 @@ SPACES = {
 }  # fmt: skip
 
 
-class WorkerDied(Exception):
+class WorkerDied(Telling):
     """The submission ended the worker, or had to be stopped."""
 
-    def __init__(self, status: str, message: str, ran: bool = True) -> None:
-        super().__init__(message)
+    def __init__(self, status: str, *parts: str | Said, ran: bool = True) -> None:
+        super().__init__(*parts)
         self.status = status  # "crashed" or "timeout"
         self.ran = ran  # False: the submission's time was over before
 
@@ -223,11 +225,10 @@ class Worker:
             where = self._interrupt()
             self._reap(patience_s=0)
             why = "" if timeout_s == CALL_TIMEOUT_S[self._device] else LESS
-            raise WorkerDied(
-                "timeout", f"no answer within {timeout_s:.0f} s{why}; the call was stopped{where}"
-            ) from None
+            stopped_for = f"no answer within {timeout_s:.0f} s{why}; the call was stopped"
+            raise WorkerDied("timeout", stopped_for, where) from None
         except wire.ConnectionLost:
-            raise WorkerDied("crashed", self._reap() + self._place(self.output())) from None
+            raise WorkerDied("crashed", self._reap(), self._place(self.output())) from None
         except wire.ProtocolError as error:
             self._reap(patience_s=0)
             raise WorkerDied("crashed", f"the result cannot be read: {error}") from None
@@ -251,7 +252,8 @@ class Worker:
         from assignment.protocol import wire  # loads PyTorch
 
         channel = self._channel
-        ends: list[Any] = [channel, self._output]
+        assert channel is not None
+        ends: list[socket.socket | int] = [channel, self._output]
         began = last = time.monotonic()
         samples: list[float] = []
         before: float | None = None
@@ -339,8 +341,8 @@ class Worker:
         self._has_had_child = True
 
     def _supervisor(
-        self, do: str, timeout_s: float = SUPERVISOR_TIMEOUT_S, descriptors: Sequence[int] = (), **more: Any
-    ) -> dict[str, Any]:
+        self, do: str, timeout_s: float = SUPERVISOR_TIMEOUT_S, descriptors: Sequence[int] = (), **more: float | str
+    ) -> Answer:
         """Return the answer of the worker's first process.
 
         If it is gone or stopped, return {} and start a new one.
@@ -357,12 +359,12 @@ class Worker:
             self._start()
             return {}
 
-    def _answer_to(self, number: int, timeout_s: float) -> dict[str, Any]:
+    def _answer_to(self, number: int, timeout_s: float) -> Answer:
         """Return the answer of this number.
 
         Earlier ones are skipped: a judge that was killed may have left them unread.
         """
-        answer: dict[str, Any] = {}
+        answer: Answer = {}
         while answer.get("number") != number:
             self._await_answer(timeout_s)
             answer = json.loads(self._control.recv(MAX_ANSWER))
@@ -386,11 +388,11 @@ class Worker:
         self._channel.close()
         self._channel = None
         end = self._supervisor("end", patience_s=patience_s)
-        if end.get("status") is None:
+        if (status := end.get("status")) is None:
             return "the worker process was killed"
-        return end["why"] or describe_end(end["status"])
+        return end["why"] or describe_end(status)
 
-    def _interrupt(self) -> str:
+    def _interrupt(self) -> Said:
         """Return where the child is, at its deadline; what it prints of that is no output of the submission."""
         before = self.output().encode()
         self._supervisor("interrupt")
@@ -401,13 +403,15 @@ class Worker:
         stack = self.output()  # where the process could not tell, that of faulthandler, which may not know the line
         self._printed, self._printed_size = deque([before]), len(before)
         if len(told) > 2 and told[1]:
-            if self._device == "play":
-                return f"\n{told[1]}"
-            stack = told[1]
+            if self._device != "play":
+                stack = told[1]
+            with suppress(ValueError, forms.Misformed):
+                if self._device == "play" and (where := forms.read(Said, json.loads(told[1]))).text:
+                    return where
         self._stage.hung(stopped.alike(stack, self._stage.sources))
         return self._place(stack)
 
-    def _place(self, stack: str) -> str:
+    def _place(self, stack: str) -> Said:
         """Return where the submission is in the stack printed last, if any."""
         return stopped.place(stack.rpartition("most recent call first")[2], self._stage.sources)
 

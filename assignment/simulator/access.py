@@ -6,12 +6,14 @@ read or written. The launch's `watch` checks and counts every access.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
 from .draws import Draws
 from .races import Lanes
-from .watch import Order, Watch
+from .scheduled import Order
+from .watch import Watch
 
 
 def load(
@@ -46,6 +48,13 @@ def store(watch: Watch, addresses: np.ndarray, values: np.ndarray, mask: np.ndar
         watch.write(addresses, values, lanes)
 
 
+class Updated(NamedTuple):
+    """What an atomic returns, and whether that depends on the order of lanes at one address."""
+
+    old: np.ndarray
+    is_drawn: bool
+
+
 def update(
     watch: Watch,
     addresses: np.ndarray,
@@ -53,7 +62,7 @@ def update(
     operation: Callable[..., np.ndarray],
     *operands: np.ndarray,
     order: Order = Order(),  # noqa: B008 - it cannot be changed
-) -> np.ndarray:
+) -> Updated:
     """Replace each element by `operation(old, *operands)`; returns the old elements.
 
     Lanes at one address are updated in an order that is drawn. The elements have the type of the operands. Lanes
@@ -68,20 +77,30 @@ def update(
     if active.size:
         watch.note_values(operands[0][active])
         watch.begin_update(addresses[active], operation, dtype, order)
-    for lanes in _without_duplicates(addresses, active, watch.draws):
+    rounds = _without_duplicates(addresses, active, watch.draws)
+    for lanes in rounds:
         old[lanes] = watch.update(addresses[lanes], operation, tuple(x[lanes] for x in operands))
-    return old.reshape(shape)
+    is_drawn = any(_differ(addresses, old, rounds[0], lanes) for lanes in rounds[1:])
+    return Updated(old.reshape(shape), is_drawn)
 
 
 def _without_duplicates(addresses: np.ndarray, lanes: np.ndarray, draws: Draws) -> list[np.ndarray]:
-    """Split `lanes` into rounds without duplicate addresses; each address is met by its lanes in a drawn order."""
-    if lanes.size < 2:
+    """Split `lanes` into rounds without duplicate addresses; each address is met by its lanes in a drawn order.
+
+    Where there are several, each of them is in the order of addresses.
+    """
+    met = addresses[lanes]
+    if (met[1:] > met[:-1]).all():
         return [lanes] if lanes.size else []
-    if np.unique(addresses[lanes]).size == lanes.size:
-        return [lanes]
     lanes = lanes[draws.order(lanes.size)]
     order = np.argsort(addresses[lanes], kind="stable")
     in_order = addresses[lanes][order]
     starts = np.flatnonzero(np.concatenate([[True], in_order[1:] != in_order[:-1]]))
     turn = np.arange(lanes.size) - np.repeat(starts, np.diff(np.append(starts, lanes.size)))
     return [lanes[order[turn == i]] for i in range(int(turn.max()) + 1)]
+
+
+def _differ(addresses: np.ndarray, old: np.ndarray, first: np.ndarray, lanes: np.ndarray) -> bool:
+    """Return whether lanes found something else than those that came first to their addresses."""
+    before = first[np.searchsorted(addresses[first], addresses[lanes])]
+    return bool((old[lanes] != old[before]).any())

@@ -10,6 +10,7 @@ as it is in each turn, and to the compiler as in all of them.
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import triton.language as tl
@@ -20,10 +21,12 @@ from .faults import LEFT_OPEN, FalseHint, at, place
 from .kernel_values import KernelValue
 from .known import ALL, OF_TWO, KnownAxes, Rule, Sizes, either, least, nothing, power, spread
 from .numerics import ADDRESS
+from .triton_private import ir
 
 _spread_before = lru_cache(maxsize=1024)(spread)
 HINTS = ("multiple_of", "max_contiguous", "max_constancy")
 _WIDEST = 16  # bytes of a vector
+Mask: TypeAlias = Handle | np.ndarray | None
 
 
 def known(value: Handle) -> KnownAxes:
@@ -35,6 +38,15 @@ def _spread(value: Handle, shape: Sizes) -> KnownAxes:
     """Return what is known of a value that is broadcast to a shape."""
     own = known(value)
     return own if value.data.shape == shape else _spread_before(own, value.data.shape, shape)
+
+
+class _Compiled(NamedTuple):
+    """An access in vectors, whose first lane says where and whether."""
+
+    ptrs: Handle
+    mask: Handle | None
+    is_aligned: bool
+    is_right: bool  # it is what the kernel says
 
 
 class _Parameter(Handle):
@@ -72,7 +84,7 @@ class Believing(Builder):
         return _knowing(made, known(src)) if src.data.dtype.kind in "iu" and made.data.dtype.kind in "iu" else made
 
     def create_addptr(self, ptr: Handle, offset: Handle) -> Handle:
-        width = max(ptr.get_element_ty().primitive_bitwidth // 8, 1)
+        width = _width(ptr)
         made = super().create_addptr(ptr, offset)
         by, to = _spread(offset, made.data.shape), _spread(ptr, made.data.shape)
         by = by._replace(divisibility=tuple(min(n * width, ALL) for n in by.divisibility))
@@ -84,56 +96,75 @@ class Believing(Builder):
         both = either(a, b).each(lambda part: least(part, on.constancy))
         return _knowing(made, both._replace(promised=on.promised or a.promised or b.promised))
 
-    def load(self, ptrs: Handle, mask: Handle | np.ndarray | None, other: Handle | None, is_volatile: bool) -> Handle:
+    def load(self, ptrs: Handle, mask: Mask, other: Handle | None, is_volatile: bool) -> Handle:
         return super().load(*self._believed("loads", ptrs, mask), other, is_volatile)
 
-    def store(self, ptrs: Handle, value: Handle, mask: Handle | np.ndarray | None) -> None:
+    def store(self, ptrs: Handle, value: Handle, mask: Mask) -> None:
         ptrs, mask = self._believed("stores to", ptrs, mask)
         super().store(ptrs, value, mask)
 
-    def _believed(
-        self, action: str, ptrs: Handle, mask: Handle | np.ndarray | None
-    ) -> tuple[Handle, Handle | np.ndarray | None]:
-        """Return the access as it is compiled: in vectors, whose first lane says where and whether."""
+    def create_atomic_rmw(
+        self, op: ir.ATOMIC_OP, ptr: Handle, val: Handle, mask: Handle, sem: ir.MEM_SEMANTIC, scope: ir.MEM_SYNC_SCOPE
+    ) -> Handle:
+        """Add floats in vectors too, as GPUs from the H100 on do."""
+        if op.name == "FADD" and val.data.itemsize <= 4:
+            ptr, compiled = self._believed("updates", ptr, mask)
+            assert isinstance(compiled, Handle)
+            mask = compiled
+        return super().create_atomic_rmw(op, ptr, val, mask, sem, scope)
+
+    def _believed(self, action: str, ptrs: Handle, mask: Mask) -> tuple[Handle, Mask]:
+        """Return the access as it is compiled."""
         told = getattr(mask, "known", None)
         promised = known(ptrs).promised or (told.promised if told else None)
         if promised is None:
             return ptrs, mask
-        axis, size = self._vector(ptrs, mask)
-        if size > 1:
-            self.watch.false_hint(promised)
-        size = min(size, self._most(ptrs, mask, axis))
+        axis, size = self._vector(ptrs)
+        compiled = self._in_vectors(ptrs, mask, axis, size)
+        if compiled.is_right:
+            return ptrs, mask
+        self.watch.false_hint(promised)
+        size = min(size, max(ptrs.data.size // (32 * self.options.num_warps), 1), self._like(mask, ptrs, axis))
         if size <= 1:
             return ptrs, mask
-        width = max(ptrs.get_element_ty().primitive_bitwidth // 8, 1)
-        firsts = _first_of(ptrs.data, axis, size)
-        lanes = array_of(mask)
-        active = None if lanes is None else _first_of(np.broadcast_to(lanes, ptrs.data.shape), axis, size)
-        if ((firsts & ADDRESS) % np.uint64(size * width) != 0)[... if active is None else active].any():
+        compiled = self._in_vectors(ptrs, mask, axis, size)
+        if not compiled.is_aligned:
             raise FalseHint(
                 f"{FalseHint.kind}: program {self.grid_idx} of {self.watch.kernel} {action} a misaligned address, in "
-                f"vectors of {size} elements\n{at(place())}\n  the compiler takes them for it believes the hint, which "
-                f"does not hold {LEFT_OPEN}\n{at(promised, '    ')}"
+                f"vectors of {size} elements",
+                at(place()),
+                f"  the compiler takes them for it believes the hint, which does not hold {LEFT_OPEN}",
+                at(promised, "    "),
             )
-        along = np.arange(ptrs.data.shape[axis], dtype=np.uint64) % np.uint64(size) * np.uint64(width)
-        compiled = firsts + along.reshape([-1 if dim == axis else 1 for dim in range(firsts.ndim)])
-        return Handle(compiled, ptrs.dtype), active
+        return compiled.ptrs, compiled.mask
 
-    def _vector(self, ptrs: Handle, mask: Handle | np.ndarray | None) -> tuple[int, int]:
+    def _vector(self, ptrs: Handle) -> tuple[int, int]:
         """Return the axis of the vectors, and their size as far as addresses say."""
-        own, shape, width = known(ptrs), ptrs.data.shape, max(ptrs.get_element_ty().primitive_bitwidth // 8, 1)
+        own, shape, width = known(ptrs), ptrs.data.shape, _width(ptrs)
         axis = max(range(len(shape)), key=lambda dim: (own.contiguity[dim], dim))
-        return axis, min(_WIDEST // width, own.contiguity[axis], own.divisibility[axis] // width, shape[axis])
+        return axis, max(min(_WIDEST // width, own.contiguity[axis], own.divisibility[axis] // width, shape[axis]), 1)
 
-    def _most(self, ptrs: Handle, mask: Handle | np.ndarray | None, axis: int) -> int:
-        """Return how many neighbours have one mask, and one thread."""
-        of_mask = _spread(mask, ptrs.data.shape).constancy[axis] if isinstance(mask, Handle) else ALL
-        return min(of_mask, max(ptrs.data.size // (32 * self.options.num_warps), 1))
+    def _in_vectors(self, ptrs: Handle, mask: Mask, axis: int, size: int) -> "_Compiled":
+        """Return an access in vectors of this size."""
+        data, width, given = ptrs.data, _width(ptrs), array_of(mask)
+        lanes = np.broadcast_to(True if given is None else given, data.shape)
+        active = _first_of(lanes, axis, min(size, self._like(mask, ptrs, axis)))
+        firsts = _first_of(data, axis, size)
+        along = np.arange(data.shape[axis], dtype=np.uint64) % np.uint64(size) * np.uint64(width)
+        addresses = firsts + along.reshape([-1 if dim == axis else 1 for dim in range(firsts.ndim)])
+        is_aligned = not ((firsts & ADDRESS) % np.uint64(size * width))[active].any()
+        is_right = is_aligned and np.array_equal(active, lanes) and bool((addresses == data)[lanes].all())
+        as_given = None if given is None else Handle(active, tl.int1)
+        return _Compiled(Handle(addresses, ptrs.dtype), as_given, is_aligned, is_right)
+
+    def _like(self, mask: Mask, ptrs: Handle, axis: int) -> int:
+        """Return how many neighbours have one mask, as far as is known."""
+        return _spread(mask, ptrs.data.shape).constancy[axis] if isinstance(mask, Handle) else ALL
 
     def entering(self, value: KernelValue) -> KernelValue:
         """Return a device function's argument."""
         if not isinstance(value, tl.tensor):
-            return value
+            return super().entering(value)
         given = _knowing(_Parameter(value.handle.data, value.handle.dtype), known(value.handle))
         return tl.tensor(given, value.type)
 
@@ -144,7 +175,7 @@ class Believing(Builder):
         if value.dtype.is_ptr():  # the CPU's allocator promises less than CUDA's
             sizes = tuple(min(size, _WIDEST) for size in sizes) if hint == "multiple_of" else sizes
         promise = _PROMISES[hint](known(value), tuple(map(power, sizes)))
-        width = max(value.get_element_ty().primitive_bitwidth // 8, 1) if value.dtype.is_ptr() else 1
+        width = _width(value) if value.dtype.is_ptr() else 1
         data = (value.data & ADDRESS if value.dtype.is_ptr() else value.data).astype(np.int64)
         if not all(_HOLDS[hint](np.moveaxis(data, axis, 0), width, size) for axis, size in enumerate(sizes)):
             promise = promise._replace(promised=place())
@@ -181,6 +212,11 @@ def admit(argument: tl.tensor, specialize: bool) -> None:
     """Note what the compiler knows of an argument: whether 16 divides it."""
     number = int(argument.handle.data.item()) if argument.handle.data.dtype.kind in "iu" else 1
     _knowing(argument.handle, KnownAxes((1,), (16 if specialize and number % 16 == 0 else 1,), (1,)))
+
+
+def _width(ptrs: Handle) -> int:
+    """Return the bytes of an element."""
+    return max(ptrs.get_element_ty().primitive_bitwidth // 8, 1)
 
 
 def _knowing(value: Handle, what: KnownAxes) -> Handle:

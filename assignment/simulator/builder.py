@@ -17,13 +17,13 @@ import triton.language as tl
 from assignment.whose import theirs
 
 from . import access, numerics, scaled
-from .elementwise import Elementwise, Handle, MaskedResult
+from .elementwise import Elementwise, Handle, NoticedResult
 from .faults import place
 from .kernel_values import KernelValue
 from .libdevice import extern_function, is_exact
 from .numerics import BFLOAT16, convert, numpy_type
+from .scheduled import Order
 from .triton_private import CUDABackend, GPUTarget, Hint, NullAllocator, allocator, interpreter, ir
-from .watch import Order
 
 TARGET = GPUTarget("cuda", 90, 32)
 
@@ -52,8 +52,11 @@ class Builder(Elementwise):
         """Do nothing: where a kernel has hints, alignment.py's builder takes this one's place."""
 
     def entering(self, value: KernelValue) -> KernelValue:
-        """Return a device function's argument, as the function has it."""
-        return value
+        """Return a device function's argument, as the function has it.
+
+        That is a constant's value, but for a tuple, of whose elements the compiler knows less than of a tuple's own.
+        """
+        return value.value if isinstance(value, tl.constexpr) and not isinstance(value.value, tuple) else value
 
     # shapes
 
@@ -174,15 +177,27 @@ class Builder(Elementwise):
             raise TypeError(f"tl.atomic_cas on {types[0]} got {types[1]} and {types[2]}: cast them to {types[0]}")
         bits = f"u{val.data.itemsize}"
         new, expected = val.data.view(bits), cmp.data.view(bits)
-        old = access.update(self.watch, ptr.data, None, _exchange_if_equal, new, expected, order=_order(sem, scope))
+        order = _order(sem, scope)
+        old = access.update(self.watch, ptr.data, None, _exchange_if_equal, new, expected, order=order).old
         return Handle(old.view(val.data.dtype), val.dtype)
 
     def create_atomic_rmw(
         self, op: ir.ATOMIC_OP, ptr: Handle, val: Handle, mask: Handle, sem: ir.MEM_SEMANTIC, scope: ir.MEM_SYNC_SCOPE
     ) -> Handle:
-        old = access.update(self.watch, ptr.data, mask.data, _UPDATES[op.name], val.data, order=_order(sem, scope))
-        result = Handle(old, val.dtype)
-        return result if mask.data.all() else MaskedResult(result, ~mask.data, self.watch, place())
+        order = _order(sem, scope)
+        old, is_drawn = access.update(self.watch, ptr.data, mask.data, _UPDATES[op.name], val.data, order=order)
+        is_told, is_whole = is_drawn and op.name in _TICKETS, mask.data.all()
+        if is_whole and not is_told:
+            return Handle(old, val.dtype)
+        where = place()
+
+        def use() -> np.ndarray:
+            if is_told:
+                self.watch.tell_tickets(where)
+            what = "uses what an atomic returns in masked-out lanes"
+            return old if is_whole else self.watch.undefined_result(what, old, ~mask.data, where)
+
+        return NoticedResult(val.dtype, use)
 
     def create_atomic_load(self, ptr: Handle, mask: Handle, sem: ir.MEM_SEMANTIC, scope: ir.MEM_SYNC_SCOPE) -> Handle:
         ty = ptr.get_element_ty()
@@ -333,3 +348,4 @@ _UPDATES: dict[str, Callable[..., np.ndarray]] = {
     "XOR": np.bitwise_xor,
     "XCHG": _exchange,
 }
+_TICKETS = ("ADD", "FADD", "XCHG")  # of which something is told; Triton itself uses what others of floats return

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from .draws import Draws
-from .faults import MemoryFault, Place
+from .faults import MemoryFault, Place, Said
 from .regions import FollowedMemory
 from .streams import Raised
 from .trace import LaunchCost
@@ -51,8 +51,8 @@ class Call:
     faults: list[MemoryFault] = field(default_factory=list)  # also those that host code caught
     warnings: list[str] = field(default_factory=list)
     # where an operation of a kernel made a NaN of numbers
-    nans: dict[Place, str] = field(default_factory=dict)
-    orders: list[str] = field(default_factory=list)  # in which programs met, where it matters, in words
+    nans: dict[Place, Said] = field(default_factory=dict)
+    orders: list[Said] = field(default_factory=list)  # in which programs met, where it matters, in words
     empty_grids: list[str] = field(default_factory=list)  # launches of no program, in words
     n_launches: int = 0
     follower: Follower | None = None

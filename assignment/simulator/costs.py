@@ -71,9 +71,8 @@ class HostTraffic(TorchDispatchMode):
             amounts[address(source)] += source.numel()
         for target in [*made, *changed]:
             self.written.append((window(target), held(target) * target.itemsize))
-            self.made_from[address(target)] |= {
-                storage for storage, n in amounts.items() if is_copy(n, target.numel()) and storage != address(target)
-            }
+            size, to = target.numel(), address(target)  # of a copy: no reduction, no expansion
+            self.made_from[to] |= {of for of, n in amounts.items() if size / 16 <= n <= 2 * size and of != to}
 
     def copies_of(self, storage: int) -> set[int]:
         """Return the storage, and the storages of its size that were made from it."""
@@ -101,11 +100,6 @@ def _changed(func: OpOverload, inputs: list[torch.Tensor], outputs: list[torch.T
         return []
     known = {address(t) for t in inputs}
     return [t for t in outputs if address(t) in known] or inputs[:1]
-
-
-def is_copy(n_source: int, n_target: int) -> bool:
-    """Return whether the sizes are those of a copy: no reduction, no expansion."""
-    return n_target / 16 <= n_source <= 2 * n_target
 
 
 Window = tuple[int, int, int]  # storage, first byte and end, as addresses

@@ -17,7 +17,7 @@ import numpy as np
 
 MOVED_OF = 4  # seeds in a row there is one that moves last bits, which takes twice the time
 _MOST_IN_A_THREAD = 3  # binary digits of a number of registers
-_INEXACT = np.dtype(np.float32)
+_INEXACT, _NORMAL = np.dtype(np.float32), np.finfo(np.float32)
 
 
 class Tree(NamedTuple):
@@ -65,12 +65,12 @@ class Draws:
 
         What is exact stays, and the same operands give the same result in all programs.
         """
-        result = np.asarray(function(*operands))
+        result = np.asanyarray(function(*operands))
         if not self.moves or result.dtype != _INEXACT:
             return result
         with np.errstate(all="ignore"):
-            exact = np.asarray(function(*(x.astype(np.float64) if x.dtype == _INEXACT else x for x in operands)))
+            exact = np.abs(function(*(x.astype(np.float64) if x.dtype == _INEXACT else x for x in operands)))
             size = np.abs(result)
-            stays = (result == exact) | ~np.isfinite(result) | (size < np.finfo(np.float32).tiny)
-            across = result.view(np.int32) + np.where(np.abs(exact) > size, np.int32(1), np.int32(-1))
-            return np.where(stays, result, across.view(np.float32))
+            moves = (size >= _NORMAL.tiny) & (size <= _NORMAL.max)
+            away, back = moves & (exact > size), moves & (exact < size)
+            return (result.view(np.int32) + away.view(np.int8) - back.view(np.int8)).view(_INEXACT)

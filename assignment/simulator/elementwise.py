@@ -7,7 +7,6 @@ import torch
 import triton.language as tl
 
 from . import numerics
-from .faults import Place
 from .known import KnownAxes
 from .libdevice import with_torch
 from .numerics import convert, flush_subnormals, numpy_type
@@ -39,19 +38,18 @@ class Handle:
         return Handle(self.data.copy(), self.dtype)
 
 
-class MaskedResult(Handle):
-    """What an atomic returned, of which the lanes outside its mask are undefined, if anything uses it."""
+class NoticedResult(Handle):
+    """A result whose use is noticed: `use` returns it."""
 
-    __slots__ = ("_notice",)
+    __slots__ = ("_use",)
 
-    def __init__(self, result: Handle, lanes: np.ndarray, watch: Watch, where: Place) -> None:
-        what = "uses what an atomic returns in masked-out lanes"
-        self._notice = lambda: watch.undefined_result(what, result.data, lanes, where)
-        self.dtype = result.dtype
+    def __init__(self, dtype: tl.dtype, use: Callable[[], np.ndarray]) -> None:
+        self.dtype = dtype
+        self._use = use
 
     @property
     def data(self) -> np.ndarray:  # type: ignore[override]
-        return self._notice()
+        return self._use()
 
 
 def _constant(ty: tl.dtype) -> Callable[["Elementwise", float], Handle]:

@@ -9,6 +9,8 @@ from types import CodeType, FrameType
 import torch
 
 from assignment import whose
+from assignment.protocol import said
+from assignment.protocol.said import Said, Telling, joined
 
 _HERE = Path(__file__).parent
 _LAUNCH = str(_HERE / "launch.py")
@@ -21,7 +23,7 @@ Place = tuple[tuple[CodeType, int], ...]
 Program = tuple[int, int, int]
 
 
-class MemoryFault(Exception):
+class MemoryFault(Telling):
     """A launch did something that on a GPU gives garbage, a crash, or an error only sometimes."""
 
     kind = "memory fault"
@@ -102,14 +104,14 @@ def is_ours(filename: str) -> bool:
     return known
 
 
-def at(where: Place, indent: str = "  ") -> str:
+def at(where: Place, indent: str = "  ") -> Said:
     """Return "  at rmsnorm.py:42 in kernel: x = tl.load(...)", and a line per call on the way."""
     lines = []
     for depth, (code, line) in enumerate(where):
         source = linecache.getline(code.co_filename, line).strip()
         lead = "at" if not depth else "called from"
-        lines.append(f"{indent}{lead} {shown(code.co_filename)}:{line} in {code.co_name}: {source}")
-    return "\n".join(lines)
+        lines.append(said.at(shown(code.co_filename), line, f" in {code.co_name}", source, f"{indent}{lead}"))
+    return joined(lines)
 
 
 def source_line(where: Place) -> str:

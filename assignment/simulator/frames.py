@@ -53,7 +53,7 @@ def launch_of(fault: MemoryFault) -> str:
 
 
 def _line(code: CodeType, line: int) -> str:
-    return at(((code, line),), indent="")
+    return str(at(((code, line),), indent=""))
 
 
 def own_traceback(error: BaseException) -> str:

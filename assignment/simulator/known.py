@@ -99,10 +99,6 @@ def _below(a: KnownAxes, b: KnownAxes) -> KnownAxes:
     return _equal(a, b)._replace(constancy=_most(least(a.constancy, b.constancy), groups))
 
 
-def _above(a: KnownAxes, b: KnownAxes) -> KnownAxes:
-    return _below(b, a)
-
-
 def spread(own: KnownAxes, sizes: Sizes, shape: Sizes) -> KnownAxes:
     """Return what is known of a value of these sizes that is broadcast to a shape."""
     more = len(shape) - len(sizes)
@@ -125,5 +121,5 @@ OF_TWO: dict[str, Rule] = {
     **dict.fromkeys(("minsi", "minui", "maxsi", "maxui"), either),
     **dict.fromkeys(("and", "or", "xor", "icmpEQ", "icmpNE"), _equal),
     **dict.fromkeys(("icmpSLT", "icmpULT", "icmpSGE", "icmpUGE"), _below),
-    **dict.fromkeys(("icmpSGT", "icmpUGT", "icmpSLE", "icmpULE"), _above),
+    **dict.fromkeys(("icmpSGT", "icmpUGT", "icmpSLE", "icmpULE"), lambda a, b: _below(b, a)),
 }

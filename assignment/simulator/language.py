@@ -5,13 +5,13 @@ kernel can call them as plain Python. Outside a launch they still refuse, as the
 """
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import NoReturn
 
 import triton.language as tl
 
-from assignment.whose import theirs
+from assignment.whose import for_them, theirs
 
 from . import control, numerics, reductions
 from . import semantic as semantics
@@ -73,11 +73,12 @@ def _bound(name: str, member: Callable) -> Callable:
     """Return a builtin that finds the semantic by itself."""
     function = getattr(member, "__wrapped__", member)
 
+    @for_them
     def call(*args: KernelValue, **kwargs: KernelValue) -> KernelValue:
         if builder.grid_idx is None:
             raise ValueError(f"{name} can only be called in a function decorated with @triton.jit")
         kwargs["_semantic"] = semantic
-        return theirs(function, *args, **kwargs)
+        return function(*args, **kwargs)
 
     call.__name__, call.__doc__ = name, member.__doc__
     return call
@@ -222,21 +223,15 @@ def _unless_tensor(method: Callable) -> Callable:
 def _patch_ranges() -> None:
     """Make `tl.range` give scalar tensors, and `tl.static_range` plain ints."""
 
-    def iterate(self: tl.range) -> Iterator[tl.tensor]:
-        return control.loop(self.start, self.end, self.step)
-
     def static_init(
         self: tl.static_range, arg1: KernelValue, arg2: KernelValue = None, step: KernelValue = None
     ) -> None:
         start, stop = (0, arg1) if arg2 is None else (arg1, arg2)
         self.start, self.end, self.step = (_constexpr(x) for x in (start, stop, 1 if step is None else step))
 
-    def static_iterate(self: tl.static_range) -> Iterator[int]:
-        return iter(range(self.start.value, self.end.value, self.step.value))
-
-    tl.range.__iter__ = iterate
+    tl.range.__iter__ = lambda self: control.loop(self.start, self.end, self.step)
     tl.static_range.__init__ = static_init
-    tl.static_range.__iter__ = static_iterate
+    tl.static_range.__iter__ = lambda self: iter(range(self.start.value, self.end.value, self.step.value))
 
 
 def _constexpr(value: KernelValue) -> tl.constexpr:

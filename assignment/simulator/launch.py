@@ -4,7 +4,6 @@ An exception in a kernel leaves the launch unchanged, with the student's file an
 traceback.
 """
 
-import contextlib
 import functools
 import hashlib
 import inspect
@@ -17,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import triton.language as tl
 
-from assignment.whose import theirs
+from assignment.whose import for_them, theirs
 
 from . import alignment, calls
 from .arguments import typed
@@ -130,19 +129,16 @@ def _run_each(programs: Sequence[Program], run_one: Callable[[Program], None]) -
     faults.tell()
 
 
+@for_them
 def call(self: InterpretedFunction, *args: KernelValue, **kwargs: KernelValue) -> KernelValue:
     """Call one @triton.jit function from another."""
     if builder.grid_idx is None:
         raise RuntimeError("Cannot call @triton.jit'd outside of the scope of a kernel")
-    kernel = _kernel(self)
-    with builder.watch.unmoved() if self.fn.__module__ == _RANDOM else contextlib.nullcontext():
-        given = map(builder.entering, map(_unboxed, args))
-        return theirs(kernel.function, *given, **{name: builder.entering(_unboxed(v)) for name, v in kwargs.items()})
-
-
-def _unboxed(value: KernelValue) -> KernelValue:
-    """Return a constant's value, but for a tuple, of whose elements the compiler knows less than of a tuple's own."""
-    return value.value if isinstance(value, tl.constexpr) and not isinstance(value.value, tuple) else value
+    function, enter = _kernel(self).function, builder.entering
+    if self.fn.__module__ != _RANDOM:
+        return function(*map(enter, args), **{name: enter(value) for name, value in kwargs.items()})
+    with builder.watch.unmoved():
+        return function(*map(enter, args), **{name: enter(value) for name, value in kwargs.items()})
 
 
 def _kernel(self: InterpretedFunction) -> _Kernel:

@@ -10,11 +10,14 @@ from collections.abc import Callable, Collection, Hashable, Sequence
 
 import triton.language as tl
 
+from assignment.protocol.said import Said, joined
+
 from . import faults
 from .calls import Call
 from .faults import MemoryFault, Program, at
 from .kernel_values import KernelValue
 from .programs import SCHEDULES, Programs
+from .scheduled import Meeting
 from .semantic import builder
 from .watch import Watch
 
@@ -41,14 +44,14 @@ class MeetingPrograms:
         differs, waits = watch.take_back(), waits or watch.programs.has_slept
         seed = f"{self._call.seed} {self._call.n_launches}"
         schedule = random.Random(seed).choice(SCHEDULES)
-        watch.programs = Programs(self._leave, _variables, watch.name_at, schedule, seed)
-        try:
-            with watch.scheduled():
-                watch.programs.run(sorted(ids, key=lambda program: program[::-1]), self._run_one, waits)
-        except MemoryFault as fault:
-            fault.args = (f"{fault}\n{self._told()}",)
-            raise
-        if differs() and (told := self._told()) not in self._call.orders:
+        programs = Programs(self._leave, _variables, watch.name_at, schedule, seed)
+        with watch.in_another_order(programs) as scheduled:
+            try:
+                programs.run(sorted(ids, key=lambda program: program[::-1]), self._run_one, waits)
+            except MemoryFault as fault:
+                fault.tell_more(self._told(scheduled.meeting))
+                raise
+        if differs() and (told := self._told(scheduled.meeting)) not in self._call.orders:
             self._call.orders.append(told)
 
     def _run_one(self, program: Program) -> None:
@@ -64,16 +67,15 @@ class MeetingPrograms:
 
         return go_on
 
-    def _told(self) -> str:
+    def _told(self, met: Meeting | None) -> Said:
         """Return how the programs met, in three steps."""
         text = f"  what {self._watch.kernel} gives depends on the order in which its programs run {MEET}"
-        met = self._watch.meeting()
         if met is None:
-            return text
-        lines = [f"{text}: they meet at {met.name}"]
+            return Said(text)
+        parts: list[str | Said] = [f"{text}: they meet at {met.name}"]
         for i, (program, action, where) in enumerate(met.steps):
-            lines += [f"    {'then ' if i else ''}program {program} {action} it", at(where, "      ")]
-        return "\n".join(lines)
+            parts += [f"    {'then ' if i else ''}program {program} {action} it", at(where, "      ")]
+        return joined(parts)
 
 
 def _variables() -> Hashable:

@@ -23,9 +23,11 @@ import json
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from types import CodeType, FunctionType
 
 import numpy as np
+
+from assignment.protocol.messages import Writable
 
 from . import maps
 from .events import Event, RecordedFinding, source
@@ -53,9 +55,9 @@ class _Writer:
         self._recording = recording
         self._launches = recording.launches[:MAX_LAUNCHES]
         self._arrays = bytearray()
-        self._known: dict[bytes, dict[str, Any]] = {}
-        self._sources: list[dict[str, Any]] = []
-        self._source_of: dict[Any, int] = {}
+        self._known: dict[bytes, dict[str, Writable]] = {}
+        self._sources: list[dict[str, Writable]] = []
+        self._source_of: dict[tuple[str, str], int] = {}
         tensors = [tensor for launch in self._launches for tensor in launch.tensors]
         self._rows = kept_rows([x for one in tensors for x in (one.before, one.after) if x is not None])
 
@@ -78,12 +80,12 @@ class _Writer:
         text += b" " * (-(len(text) + 4) % 8)  # arrays begin at multiples of 8
         return zlib.compress(struct.pack("<I", len(text)) + text + self._arrays, 6)
 
-    def _array(self, values: np.ndarray) -> dict[str, Any]:
+    def _array(self, values: np.ndarray) -> dict[str, Writable]:
         """Keep an array, those that are the same once; returns how it is referred to."""
         kind = values.dtype.str[1:]
         is_short = values.dtype == BFLOAT16
         data = values.view("i2") if is_short else values.astype(f"<{_TYPES.get(kind, 'f8')}")
-        told = {"type": "bf16" if is_short else data.dtype.str[1:], "count": data.size}
+        told: dict[str, Writable] = {"type": "bf16" if is_short else data.dtype.str[1:], "count": data.size}
         raw = np.ascontiguousarray(data).tobytes()
         key = str(told).encode() + raw
         if key not in self._known:
@@ -92,8 +94,8 @@ class _Writer:
             self._arrays += raw
         return self._known[key]
 
-    def _source(self, function: Any) -> int:
-        code = getattr(function, "__code__", function)
+    def _source(self, function: FunctionType | CodeType) -> int:
+        code = function if isinstance(function, CodeType) else function.__code__
         key = code.co_filename, code.co_name  # a kernel's own code, and what the simulator made of it
         if key not in self._source_of:
             first, lines = source(function)
@@ -104,12 +106,14 @@ class _Writer:
     def _place(self, where: Place) -> list[list[int]]:
         return [[self._source(code), line] for code, line in where]
 
-    def _lanes(self, shape: tuple[int, ...], steps: tuple[int, ...] | None, at: Sequence[float] = ()) -> dict[str, Any]:
+    def _lanes(
+        self, shape: tuple[int, ...], steps: tuple[int, ...] | None, at: Sequence[float] = ()
+    ) -> dict[str, Writable]:
         if steps is not None:
             return {"shape": shape, "steps": steps}
         return {"shape": shape, "at": self._array(np.array(at, np.float64))}
 
-    def _launch(self, launch: RecordedLaunch) -> dict[str, Any]:
+    def _launch(self, launch: RecordedLaunch) -> dict[str, Writable]:
         own = self._source(launch.function)
         places, used = list(self._recording.places), {event.place for event in launch.events}
         called = [code for number in sorted(used) for code, _ in places[number]]
@@ -125,10 +129,10 @@ class _Writer:
             "programs_left_out": launch.programs_left_out,
         }
 
-    def _tiles(self, event: Event) -> list[dict[str, Any]]:
+    def _tiles(self, event: Event) -> list[dict[str, Writable]]:
         return [{"shape": tile.shape, "values": self._array(tile)} for tile in event.tiles]
 
-    def _tensor(self, one: Tensor) -> dict[str, Any]:
+    def _tensor(self, one: Tensor) -> dict[str, Writable]:
         traffic, region = one.region.traffic, one.region
         assert traffic is not None
         rows, cols = maps.size(tuple(region.tensor.shape))
@@ -152,10 +156,10 @@ class _Writer:
             "unwritten": None if one.unwritten is None else self._array(one.unwritten),
         }
 
-    def _values(self, values: np.ndarray) -> dict[str, Any]:
+    def _values(self, values: np.ndarray) -> dict[str, Writable]:
         return self._array(values[: self._rows(values)] if len(values) > 1 else values[:, : self._rows(values.T)])
 
-    def _finding(self, one: RecordedFinding) -> dict[str, Any]:
+    def _finding(self, one: RecordedFinding) -> dict[str, Writable]:
         is_shown = 0 <= one.launch < len(self._launches)
         events = {event: i for i, event in enumerate(self._launches[one.launch].events)} if is_shown else {}
         return {

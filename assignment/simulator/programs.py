@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
+from assignment.protocol.said import Said
+
 from .faults import Deadlock, OutOfBounds, Place, Program, Race, at, place
 from .numerics import ADDRESS
 from .stores import Stores
@@ -177,7 +179,7 @@ class Programs:
             self._n_tries += 1
             if not loose or self._n_tries > _TRIES:
                 self._faults.tell()
-                raise Deadlock(self._deadlock())
+                raise self._deadlock()
             loose[0].is_tried = True
             self._wake([loose[0]])
 
@@ -226,16 +228,15 @@ class Programs:
         if self._asleep:
             self._wake([one for one in self._asleep if _lies_at(one.waits_for, one.asked[one.waits_for])])
 
-    def _deadlock(self) -> str:
-        waiting = self._asleep[:_SHOWN]
-        lines = [f"{Deadlock.kind}: {len(self._asleep)} programs wait, and nothing changes any more"]
-        for one in waiting:
-            lines += [f"  program {one.program} waits for {self._name(one.waits_for)}", at(one.where, "    ")]
+    def _deadlock(self) -> Deadlock:
+        parts: list[str | Said] = [f"{Deadlock.kind}: {len(self._asleep)} programs wait, and nothing changes any more"]
+        for one in self._asleep[:_SHOWN]:
+            parts += [f"  program {one.program} waits for {self._name(one.waits_for)}", at(one.where, "    ")]
         if self._waiting:
-            lines.append(f"  a GPU holds at most {AT_ONCE:,} at once: {len(self._waiting):,} more have not begun")
+            parts.append(f"  a GPU holds at most {AT_ONCE:,} at once: {len(self._waiting):,} more have not begun")
         else:
-            lines.append("  none that is left stores to what they wait for: who should do it?")
-        return "\n".join(lines)
+            parts.append("  none that is left stores to what they wait for: who should do it?")
+        return Deadlock(*parts)
 
 
 def _lies_at(address: int, value: bytes) -> bool:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .faults import Place, Program, Race, at, place
+from .faults import Place, Program, Race, Said, at, place
 from .shadow import Shadow
 
 Name = Callable[[int], str]  # of the element in a lane
@@ -204,16 +204,16 @@ class Races:
         harmless = is_same is not None and bool(is_same[lanes].all())
         lane = int(np.flatnonzero(lanes)[0])
         earlier = self._events[int(events[lane])]
-        text = (
-            f"programs {earlier.program} and {self.actor.program} of {self._kernel} both touch {name(lane)}\n"
-            f"  {self.actor.program} {action} it\n{at(place(), '    ')}\n"
-            f"  {earlier.program} {earlier.action} it\n{at(earlier.where, '    ')}\n"
-        )
+        says = "same value stored" if harmless else Race.kind
+        who = f"programs {earlier.program} and {self.actor.program} of {self._kernel} both touch {name(lane)}"
+        here, there = at(place(), "    "), at(earlier.where, "    ")
+        one, other = f"  {self.actor.program} {action} it", f"  {earlier.program} {earlier.action} it"
+        touched: list[str | Said] = [f"{says}: {who}", one, here, other, there]
         if harmless:
-            text = f"same value stored: {text}  the value stays what it is: harmless, and work done twice"
+            text = "\n".join([*map(str, touched), "  the value stays what it is: harmless, and work done twice"])
             self._warn(text, frozenset([place(), earlier.where]))
         else:
-            race = Race(f"{Race.kind}: {text}  nothing orders them: {_REMEDY}")
+            race = Race(*touched, f"  nothing orders them: {_REMEDY}")
             race.other = earlier.program, earlier.where
             raise race
 

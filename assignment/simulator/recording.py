@@ -5,8 +5,9 @@ keeps what `model.py` writes down; whole programs are left out where there are t
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -53,7 +54,7 @@ class Recording:
     n_lanes: int = 0
     tile_bytes: int = 0
 
-    def begin(self, function: Callable, cost: LaunchCost) -> "RecordedLaunch":
+    def begin(self, function: FunctionType, cost: LaunchCost) -> "RecordedLaunch":
         """Begin a launch of a kernel."""
         frame = innermost_frame()
         where = ((frame.f_code, frame.f_lineno),) if frame is not None else ()
@@ -85,7 +86,7 @@ class RecordedLaunch:
 
     recording: Recording
     number: int
-    function: Callable
+    function: FunctionType
     cost: LaunchCost
     where: Place  # the line of the script
     tensors: list[Tensor] = field(default_factory=list)

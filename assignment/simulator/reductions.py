@@ -143,8 +143,10 @@ def _reduce(arrays: Arrays, combine_fn: KernelFunction, types: Sequence[tl.dtype
 def _in_tree(function: Callable, arrays: Arrays, combine_fn: KernelFunction, types: Sequence[tl.dtype]) -> Arrays:
     """Return what `function` makes of the arrays in the tree of this call, and tell of what depends on it."""
     tree = calls.current().draws.tree(len(arrays[0]))
-    combine = _combine(combine_fn, types)
-    if _ufunc(combine_fn) is not None:
+    combine, ufunc = _combine(combine_fn, types), _ufunc(combine_fn)
+    if ufunc is not None and function is _fold and arrays[0].dtype == np.float32:
+        return [_folded(ufunc, arrays[0], tree.wraps * tree.run)]
+    if ufunc is not None:
         return function(arrays, combine, Tree((), tree.wraps * tree.run, 1, is_swapped=False))
     try:
         _compare_trees(function, arrays, combine_fn, types, tree)
@@ -170,6 +172,15 @@ def _fold(arrays: Arrays, combine: Combine, tree: Tree) -> Arrays:
         half = len(arrays[0]) // 2
         arrays = combine([x[:half] for x in arrays], [x[half:] for x in arrays])
     return [x[0] for x in arrays]
+
+
+def _folded(ufunc: np.ufunc, x: np.ndarray, n_registers: int) -> np.ndarray:
+    """Combine as `_fold` does, the elements of each thread by NumPy's own loop."""
+    x = ufunc.reduce(x.reshape(n_registers, -1, *x.shape[1:]), axis=0)
+    while len(x) > 1:
+        half = len(x) // 2
+        x = ufunc(x[:half], x[half:])
+    return x[0]
 
 
 def _scan(arrays: Arrays, combine: Combine, tree: Tree) -> Arrays:

@@ -192,7 +192,7 @@ class Regions:
                 return region
         who = f"program {self.program} of {self._kernel}"
         text = f"{OutOfBounds.kind}: {who} {action} address {address & int(ADDRESS):#x}, of no tensor"
-        raise OutOfBounds(f"{text}\n{at(place())}")
+        raise OutOfBounds(text, at(place()))
 
     def _widen(self, region: Region, addresses: np.ndarray, width: int, action: str) -> None:
         """Let the region reach a tensor of which it is a view, if all addresses then lie inside.
@@ -234,8 +234,9 @@ class Regions:
         reason = reason or _beside(region.layout, int(outside[0]))
         return OutOfBounds(
             f"{OutOfBounds.kind}: program {self.program} of {self._kernel} {action} {index}, "
-            f"but {region.name} is {describe(region.tensor)}\n"
-            f"{at(in_kernel)}\n  {lanes}{reason}"
+            f"but {region.name} is {describe(region.tensor)}",
+            at(in_kernel),
+            f"  {lanes}{reason}",
         )
 
     def _suspect(self, region: Region, offsets: np.ndarray, where: Place) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 import triton.language as tl
 
-from .faults import Endless, at, place
+from .faults import Endless, Said, at, joined, place
 from .kernel_values import KernelValue
 from .semantic import semantic
 
@@ -47,15 +47,16 @@ class Rounds:
         self._idle = self._idle + 1 if now == self._last else 0
         self._last = now
         if self._idle >= ENOUGH and not semantic.builder.watch.is_rehearsal:
-            raise Endless(self._described(variables))
+            raise self._endless(variables)
 
-    def _described(self, variables: Mapping[str, KernelValue]) -> str:
+    def _endless(self, variables: Mapping[str, KernelValue]) -> Endless:
         watch = semantic.builder.watch
         values = self.values(variables)
-        return (
-            f"endless loop: program {semantic.builder.grid_idx} of {watch.kernel} never leaves it\n{at(place())}\n"
-            f"  it went round {self.count} times, and its condition still holds{values and f', with {values}'}\n"
-            "  none of what the condition depends on changes: assign to it in each turn"
+        return Endless(
+            f"{Endless.kind}: program {semantic.builder.grid_idx} of {watch.kernel} never leaves it",
+            at(place()),
+            f"  it went round {self.count} times, and its condition still holds{values and f', with {values}'}",
+            "  none of what the condition depends on changes: assign to it in each turn",
         )
 
     def values(self, variables: Mapping[str, KernelValue]) -> str:
@@ -89,16 +90,16 @@ def _number(value: KernelValue) -> str:
     return str(value) if isinstance(value, (bool, int, float)) else ""
 
 
-def where(frame: FrameType | None) -> str:
+def where(frame: FrameType | None) -> Said:
     """Return the place of a kernel that runs in this frame or calls it, and how often its loop went round."""
     while frame is not None and not _counters(frame):
         frame = frame.f_back
     if frame is None:
-        return ""
+        return Said("")
     counted = _counters(frame)[-1]
     values = counted.values(frame.f_locals)
     here = at(((frame.f_code, frame.f_lineno),))
-    return f"{here}\n  in round {counted.count + 1:,} of `{counted.head}`{values and f', with {values}'}"
+    return joined([here, f"  in round {counted.count + 1:,} of `{counted.head}`{values and f', with {values}'}"])
 
 
 def _counters(frame: FrameType) -> list[Rounds]:

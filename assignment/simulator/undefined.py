@@ -225,16 +225,16 @@ class Undefined:
         """Return whether a trial writes something else; a copy to fresh memory is no use."""
         if not np.array_equal(first.addresses, second.addresses):
             return True
-        before, after = (_bits(write.new) for write in (first, second))
+        before, after = (bits(write.new) for write in (first, second))
         is_changed = before != after
         if first.began_fresh and is_changed.any():
-            given = [_bits(values).ravel() for values in self._given if values.itemsize == first.new.itemsize]
+            given = [bits(values).ravel() for values in self._given if values.itemsize == first.new.itemsize]
             is_copied = before == PATTERN.get(first.new.dtype.itemsize, -1)
             is_changed &= ~(is_copied & np.isin(after, np.concatenate([after[:0].ravel(), *given])))
         return bool(is_changed.any())
 
 
-def _bits(values: np.ndarray) -> np.ndarray:
+def bits(values: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(values).view(f"u{values.dtype.itemsize}")
 
 

@@ -4,7 +4,8 @@ import contextlib
 import functools
 import math
 from collections.abc import Callable, Collection, Hashable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -29,7 +30,7 @@ from .kernel_values import KernelValue
 from .programs import Programs
 from .races import MIXED, Lanes, Races
 from .regions import Region, Regions
-from .shadow import Shadow
+from .scheduled import Order, ScheduledRun
 from .trace import LaunchCost, Traffic, distinct
 from .undefined import (
     MASKED,
@@ -39,10 +40,10 @@ from .undefined import (
     Use,
     Write,
     began_fresh,
+    bits,
     gather,
     is_telling,
     is_unwritten,
-    scatter,
 )
 
 if TYPE_CHECKING:
@@ -56,38 +57,6 @@ _SAME = 1e-3  # the share by which sums in another order may differ, and nobody 
 _SCANNED = 1 << 24  # elements of an argument up to which a launch looks for fresh memory in it
 
 
-class Order(NamedTuple):
-    """How an atomic orders what its program does before and after it."""
-
-    acquires: bool = True
-    releases: bool = True
-    scope: str = "gpu"
-
-    @property
-    def is_between_programs(self) -> bool:
-        return self.scope != "cta"
-
-
-class Meeting(NamedTuple):
-    """An access in a scheduled run of elements that other programs touch, too."""
-
-    name: str  # of one of them
-    steps: list[tuple[Program, str, Place]]  # who does what to it, where, one after another
-
-    def told(self) -> "tuple[int, Meeting] | None":
-        """Return how much it tells, and three steps: of one program, of others, and the first one's next if any."""
-        changes = [i for i, step in enumerate(self.steps) if step[1] != "loads"]
-        for i, (program, _, _) in enumerate(self.steps):
-            after = [k for k, step in enumerate(self.steps) if k > i and step[0] == program]
-            between = [j for j in changes if after and i < j < after[0]]
-            if between:
-                return 3, Meeting(self.name, [self.steps[k] for k in (i, between[0], after[0])])
-        reader = next((i for i, step in enumerate(self.steps) if i and step[1] == "loads"), 1)
-        if len({step[0] for step in self.steps}) < 2:
-            return None
-        return 1 + (reader > 1 and bool(changes)), Meeting(self.name, self.steps[max(0, reader - 2) :][:3])
-
-
 # which atomics come in any order among themselves
 _KINDS: dict[Callable[..., np.ndarray], int] = {
     np.add: 1,
@@ -97,7 +66,6 @@ _KINDS: dict[Callable[..., np.ndarray], int] = {
     np.bitwise_or: 5,
     np.bitwise_xor: 6,
 }
-_MEETINGS, _STEPS = 64, 48  # that are kept for a message
 
 
 class Watch:
@@ -116,11 +84,7 @@ class Watch:
         # where programs may meet: those of this run, in which lines nobody uses what atomics return
         self.programs: Programs | None = None
         self.unused: Collection[tuple[str, int]] = ()
-        self.is_scheduled = False  # they run once more, in another order
-        self._meetings: dict[tuple[int, int], Meeting] = {}  # by shadow and piece
-        self._polling: Order | None = None  # how the load of the moment orders, which is no plain one
-        self._split: np.ndarray | None = None  # what an atomic of the moment has found, that is none between programs
-        self._is_kept_back = False  # its update
+        self.scheduled: ScheduledRun | None = None  # they run once more, in another order
         self.record: RecordedLaunch | None = None  # of what it does, for a page
         # accesses and turns of loops of the program that runs, and how many a trial may have
         self._steps, self._most_steps, self._largest = 0, math.inf, 0
@@ -130,7 +94,7 @@ class Watch:
         if self.cost:
             call.launches.append(self.cost)
 
-    def record_for(self, function: Callable) -> None:
+    def record_for(self, function: FunctionType) -> None:
         """Begin a record of what programs of this function do, if the call keeps one."""
         if self._call.recording:
             assert self.cost is not None
@@ -172,7 +136,7 @@ class Watch:
     def run(self, program: Program, body: Callable[[], KernelValue]) -> None:
         """Run one program of the grid, and the trials of the undefined values that it loaded."""
         self._regions.program, self._steps = program, 0
-        if self.is_scheduled:
+        if self.scheduled:
             body()
             return
         self._races.begin(program)
@@ -192,8 +156,8 @@ class Watch:
         """Let another program run; returns what goes on with this one."""
         program, actor, met, steps = self._regions.program, self._races.actor, self.undefined.met, self._steps
         number = self.cost.program if self.cost else 0
-        own = self.record.leave() if self.record and not self.is_scheduled else None
-        if not self.is_scheduled:
+        own = self.record.leave() if self.record and not self.scheduled else None
+        if not self.scheduled:
             self._races.sleeps()
 
         def enter() -> None:
@@ -217,21 +181,16 @@ class Watch:
             for addresses, dtype, old in zip(floats, types, stored, strict=True)
         )
 
-    def meeting(self) -> Meeting | None:
-        """Return three steps of a scheduled run, at an element where what came between may have mattered."""
-        ranked = [found for one in self._meetings.values() if (found := one.told())]
-        return max(ranked, key=lambda one: one[0])[1] if ranked else None
-
     @contextlib.contextmanager
-    def scheduled(self) -> Iterator[None]:
-        """Run programs without checks: what they do was told in their first run."""
-        self.is_rehearsal = self.is_scheduled = True
+    def in_another_order(self, programs: Programs) -> Iterator[ScheduledRun]:
+        """Run these programs without checks: what they do was told in their first run."""
+        self.programs, self.is_rehearsal = programs, True
+        self.scheduled = ScheduledRun(programs, self._races)
         self._most_steps = 100 * self._largest + _LEEWAY
         try:
-            yield
+            yield self.scheduled
         finally:
-            self.is_rehearsal = self.is_scheduled = False
-            self._most_steps = math.inf
+            self.scheduled, self.is_rehearsal, self._most_steps = None, False, math.inf
 
     @property
     def has_met(self) -> bool:
@@ -251,11 +210,15 @@ class Watch:
         for write in first:
             write.do_again()
         for kind, text, where in used:
-            told = f"{text}\n{at(where)}\n  what the program stores depends on it"
+            depends = "  what the program stores depends on it"
             if kind == MASKED:
-                self._call.warn(f"{told}: say other=0.0 before a sum, -inf before a maximum", where)
+                remedy = "say other=0.0 before a sum, -inf before a maximum"
+                self._call.warn(f"{text}\n{at(where)}\n{depends}: {remedy}", where)
                 continue
-            fault = Unwritten(told) if kind == UNWRITTEN else UndefinedResult(f"{told}: {UNDEFINED_REMEDY}")
+            if kind == UNWRITTEN:
+                fault: MemoryFault = Unwritten(text, at(where), depends)
+            else:
+                fault = UndefinedResult(text, at(where), f"{depends}: {UNDEFINED_REMEDY}")
             fault.where = where
             raise fault
 
@@ -280,7 +243,7 @@ class Watch:
         if not self.is_rehearsal and len(self._call.nans) < _MAX_NANS and (where := place()) not in self._call.nans:
             self._call.nans[where] = at(where)
             if self.record:
-                self.record.nan(where, at(where))
+                self.record.nan(where, str(at(where)))
 
     @contextlib.contextmanager
     def unmoved(self) -> Iterator[None]:
@@ -315,6 +278,14 @@ class Watch:
             (promised, "hint"),
         )
 
+    def tell_tickets(self, where: Place) -> None:
+        """Tell of an atomic of several lanes at one address, what it returns to each of which is used."""
+        self._call.warn(
+            f"the order of lanes is left open: several lanes of an atomic of {self.kernel} have one address, and what "
+            f"it returns to each is used\n{at(where)}\n  which lane comes first is drawn by the seed {LEFT_OPEN}",
+            (where, "lanes"),
+        )
+
     def barrier(self) -> None:
         """Record a barrier between the threads of the program."""
         self._races.barrier()
@@ -338,8 +309,8 @@ class Watch:
             return self._by_tensor(addresses, lambda lanes: self.read(addresses[lanes], dtype), dtype)
         region, offsets = found
         values = region.memory(dtype).take(_index(offsets, dtype.itemsize))
-        if self.is_scheduled:
-            return self._seen(addresses, values)
+        if self.scheduled:
+            return self.scheduled.loaded(addresses, values)
         if not self.is_rehearsal:
             self._note_origin(region, offsets, dtype.itemsize)
             self._note_load(region, offsets, dtype, lanes)
@@ -351,42 +322,13 @@ class Watch:
         """Return the region of all the addresses and their offsets; in a scheduled run others may go first."""
         self.step()
         found = self._regions.find(addresses, width, action)
-        self._has_met = False
-        if found is None or not self.is_scheduled or found[0].is_input:
+        if found is None or self.scheduled is None or found[0].is_input:
             return found
-        assert self.programs is not None
         region, offsets = found
         shadow = self._regions.shadow(region)
         pieces = shadow.pieces(region.shadow_offsets(offsets), width)
-        met = self._races.meets(shadow, pieces, self.programs.now.number, action != "loads")
-        if met < 0:
-            return found
-        self._keep_meeting(shadow, int(pieces[met]), self._namer(region, offsets, pieces)(met), action)
-        self.programs.meet()
-        self._has_met = True
+        self.scheduled.begin(shadow, pieces, self._namer(region, offsets, pieces), action)
         return self._regions.find(addresses, width, action)
-
-    def _keep_meeting(self, shadow: Shadow, piece: int, name: str, action: str) -> None:
-        key = id(shadow), piece
-        if key not in self._meetings and len(self._meetings) >= _MEETINGS:
-            return
-        steps = self._meetings.setdefault(key, Meeting(name, [])).steps
-        if len(steps) < _STEPS:
-            steps.append((self._regions.program, action, place()))
-
-    def _seen(self, addresses: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """Return what a program sees of values in a scheduled run."""
-        polling, self._polling = self._polling, None
-        assert self.programs is not None
-        stores, me = self.programs.stores, self.programs.now.number
-        if stores is None:
-            return values
-        if polling and polling.acquires and polling.is_between_programs:
-            stores.acquire(me)
-        if stores.release(me, addresses):
-            self.programs.changed()
-            values = gather(addresses, values.dtype).reshape(values.shape)
-        return values if polling or not self._has_met else stores.seen(me, addresses, values)
 
     def _meet_unwritten(
         self, action: str, region: Region, offsets: np.ndarray, values: np.ndarray, lanes: np.ndarray
@@ -410,7 +352,7 @@ class Watch:
     def _note_stored(self, region: Region, offsets: np.ndarray, values: np.ndarray) -> None:
         if not region.is_followed:
             self._follow(region)
-        if region.origins and (region.may_be_unwritten or self.is_scheduled or not self.is_rehearsal):
+        if region.origins and (region.may_be_unwritten or self.scheduled or not self.is_rehearsal):
             region.origins.kernel_wrote(offsets + (region.start - region.origins.address), values)
 
     def _note_load(self, region: Region, offsets: np.ndarray, dtype: np.dtype, lanes: Lanes | None) -> None:
@@ -438,14 +380,15 @@ class Watch:
         if self._call.on_store:
             self._call.on_store(region.name, region.tensor)
         memory, index = region.memory(values.dtype), _index(offsets, values.dtype.itemsize)
-        if self.is_scheduled and self._has_met and self._keeps_back(addresses, values):
+        if self.scheduled:
+            self.scheduled.stores(addresses, values)
             self._note_stored(region, offsets, values)
             return
         old = memory.take(index)
         if not self.is_rehearsal:
             shadow = self._regions.shadow(region)
             pieces = shadow.pieces(region.shadow_offsets(offsets), values.dtype.itemsize)
-            is_same = (_bits(old) == _bits(values)).ravel().repeat(pieces.size // offsets.size)
+            is_same = (bits(old) == bits(values)).ravel().repeat(pieces.size // offsets.size)
             self._races.store(shadow, pieces, self._namer(region, offsets, pieces), is_same, lanes)
             if self.cost:
                 self._count(region, "stored", offsets, values.dtype.itemsize)
@@ -455,30 +398,19 @@ class Watch:
         self._note_stored(region, offsets, values)
         self._refuse_lost_values(region, offsets, memory.take(index), values)
 
-    def _keeps_back(self, addresses: np.ndarray, values: np.ndarray) -> bool:
-        """Return whether others do not see a store yet."""
-        assert self.programs is not None
-        stores = self.programs.stores
-        if stores is not None:
-            kept = np.array(values).ravel()
-            stores.keep_back(self.programs.now.number, addresses, values.dtype, lambda old: kept)
-        return stores is not None
-
-    def _changed(self, addresses: np.ndarray, old: np.ndarray, new: np.ndarray) -> None:
-        """Tell programs that wait what this one has changed."""
-        if self.programs is None or (self.is_rehearsal and not self.is_scheduled):
-            return
-        if self.is_scheduled and self.programs.stores and self._has_met:
-            self.programs.stores.changed(self.programs.now.number, addresses, old)
-        if (_bits(old) != _bits(new)).any():
+    def _changed(self, addresses: np.ndarray, old: np.ndarray, new: np.ndarray) -> bool:
+        """Wake programs that wait for what this one has changed; return whether it has."""
+        if self.programs is None or self.is_rehearsal:
+            return False
+        is_changed = bool((bits(old) != bits(new)).any())
+        if is_changed:
             self.programs.changed()
+        return is_changed
 
     def begin_update(
         self, addresses: np.ndarray, operation: Callable[..., np.ndarray], dtype: np.dtype, order: Order
     ) -> None:
         """Check an atomic on these elements before it runs, and what it acquires and releases."""
-        is_split = self.is_scheduled and not order.is_between_programs and distinct(addresses).size == addresses.size
-        before = gather(addresses, dtype) if is_split and self._find(addresses, dtype.itemsize, "updates") else None
         found = self._find(addresses, dtype.itemsize, "updates")
         if found is None:
             self._by_tensor(addresses, lambda lanes: self.begin_update(addresses[lanes], operation, dtype, order), None)
@@ -488,9 +420,8 @@ class Watch:
         if self._call.on_store:
             self._call.on_store(region.name, region.tensor)
         is_alone = _KINDS.get(operation) if order.is_between_programs and self._is_unused() else None
-        if self.is_scheduled:
-            self._split = before if self._has_met else None
-            self._begin_scheduled(addresses, order, is_alone is not None)
+        if self.scheduled:
+            self.scheduled.begin_update(addresses, dtype, order, is_alone is not None)
         if self.is_rehearsal:
             return
         shadow = self._regions.shadow(region)
@@ -504,22 +435,6 @@ class Watch:
         """Return whether nobody uses what the atomic of the moment returns."""
         where = place()
         return bool(where) and (where[0][0].co_filename, where[0][1]) in self.unused
-
-    def _begin_scheduled(self, addresses: np.ndarray, order: Order, is_unused: bool) -> None:
-        """Let others see what an atomic releases, or keep it back itself."""
-        assert self.programs is not None
-        stores, me = self.programs.stores, self.programs.now.number
-        self._is_kept_back = False
-        if stores is None:
-            return
-        releases = order.releases and order.is_between_programs
-        if stores.release(me, None if releases else addresses):
-            self.programs.changed()
-        self._is_kept_back = (
-            self._has_met and is_unused and not order.releases and distinct(addresses).size == addresses.size
-        )
-        if order.acquires and order.is_between_programs:
-            stores.acquire(me)
 
     def _order(self, addresses: np.ndarray, order: Order) -> None:
         """Record what an atomic acquires and releases; one on several elements orders nothing."""
@@ -544,8 +459,9 @@ class Watch:
         region, offsets = found
         memory, index = (region.memory(operands[0].dtype), _index(offsets, operands[0].dtype.itemsize))
         old = memory.take(index)
-        if self.is_scheduled:
-            return self._update_scheduled(region, offsets, addresses, operation, operands, old)
+        if self.scheduled:
+            self._note_stored(region, offsets, old)
+            return self.scheduled.update(addresses, operation, operands)
         if not self.is_rehearsal:
             self._note_origin(region, offsets, operands[0].dtype.itemsize)
         if region.may_be_unwritten and (lanes := _unwritten(region, offsets, old)) is not None:
@@ -553,33 +469,10 @@ class Watch:
         new = theirs(operation, old, *operands).astype(old.dtype)
         self._record(region, addresses, offsets, old, new)
         memory[index] = new
-        self._changed(addresses, old, new)
+        is_changed = self._changed(addresses, old, new)
         self._note_stored(region, offsets, new)
-        self.found(addresses, old, is_changed=bool((_bits(old) != _bits(new)).any()))
+        self.found(addresses, old, is_changed)
         return old
-
-    def _update_scheduled(
-        self,
-        region: Region,
-        offsets: np.ndarray,
-        addresses: np.ndarray,
-        operation: Callable[..., np.ndarray],
-        operands: tuple[np.ndarray, ...],
-        old: np.ndarray,
-    ) -> np.ndarray:
-        assert self.programs is not None
-        if self._is_kept_back and self.programs.stores:
-            update = lambda lying: theirs(operation, lying, *operands)  # noqa: E731
-            self.programs.stores.keep_back(self.programs.now.number, addresses, old.dtype, update)
-            self._note_stored(region, offsets, old)
-            return np.zeros_like(old)
-        seen = old if self._split is None else self._split
-        new = theirs(operation, seen, *operands).astype(old.dtype)
-        scatter(addresses, new)
-        self._changed(addresses, old, new)
-        self._note_stored(region, offsets, new)
-        self.found(addresses, seen, is_changed=bool((_bits(old) != _bits(new)).any()))
-        return seen
 
     def dot(self, a: np.ndarray, b: np.ndarray, operands: str) -> None:
         """Count a matrix product of operands of this type."""
@@ -590,14 +483,14 @@ class Watch:
 
     def polls(self, addresses: np.ndarray, order: Order) -> None:
         """Begin a volatile or atomic load: a program may poll a flag that another one sets."""
-        if self.is_scheduled:
-            self._polling = order
+        if self.scheduled:
+            self.scheduled.polls(order)
         elif not self.is_rehearsal:
             self._order(addresses, order._replace(releases=False))
 
     def found(self, addresses: np.ndarray, values: np.ndarray, is_changed: bool = False) -> None:
         """Let a program sleep that asks for an element again, and finds what it found before."""
-        if addresses.size == 1 and self.programs is not None and (self.is_scheduled or not self.is_rehearsal):
+        if addresses.size == 1 and self.programs is not None and (self.scheduled or not self.is_rehearsal):
             self.programs.asked(int(addresses.item(0)), values.tobytes(), is_changed)
 
     def dead_lanes(self, values: np.ndarray, lanes: np.ndarray) -> None:
@@ -622,14 +515,14 @@ class Watch:
         if region.is_input:
             remark = f"which is argument {self._call.position(region.tensor)} of the call, the caller's own"
             text = self._says(InputWritten, action, region, int(offsets.item(0)), remark)
-            raise InputWritten(f"{text}\n{at(place())}\n  store to memory that your function has made: torch.empty")
+            raise InputWritten(text, at(place()), "  store to memory that your function has made: torch.empty")
 
     def _refuse_lost_values(self, region: Region, offsets: np.ndarray, stored: np.ndarray, values: np.ndarray) -> None:
-        lost = _bits(stored) != _bits(values)
+        lost = bits(stored) != bits(values)
         if lost.any():
             name = region.name_at(int(offsets.ravel()[np.flatnonzero(lost)[0]]))
             text = f"{Race.kind}: two lanes of program {self._regions.program} of {self.kernel} store different values"
-            raise Race(f"{text} to {name}\n{at(place())}\n  which of them stays is luck on a GPU")
+            raise Race(f"{text} to {name}", at(place()), "  which of them stays is luck on a GPU")
 
     def _says(self, kind: type[MemoryFault], action: str, region: Region, offset: int, remark: str) -> str:
         who = f"program {self._regions.program} of {self.kernel}"
@@ -639,7 +532,7 @@ class Watch:
         self, region: Region, addresses: np.ndarray, offsets: np.ndarray, old: np.ndarray, new: np.ndarray
     ) -> None:
         """Note a store or update; with the labels where a trial may load what was written after it was met."""
-        if self.is_scheduled:
+        if self.scheduled:
             return
         write = Write(addresses, old, new, region.began_fresh)
         if region.origins and (self.programs or (region.may_be_unwritten and self.undefined.met)):
@@ -715,10 +608,6 @@ def _index(offsets: np.ndarray, width: int) -> np.ndarray:
     if (offsets & (width - 1)).any():
         raise ValueError(f"pointers of one block are not a whole number of {width}-byte elements apart")
     return offsets >> (width.bit_length() - 1)
-
-
-def _bits(values: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(values).view(f"u{values.dtype.itemsize}")
 
 
 def _largest(values: np.ndarray) -> float:

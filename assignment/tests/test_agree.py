@@ -183,8 +183,9 @@ def test_all_who_tell_of_the_same_cases_say_the_same(seed, tmp_path, monkeypatch
 
     monkeypatch.setattr(judging, "run_case", lambda item: item.case)
     of_checks = {check.name: [item(check, of) for of in cases[check.name]] for check in SELECTED}
+    nobody: Any = None
     job = judging.GradingJob(Entry("variants/x", VARIANT, Submission({}), PROBLEMS), 1)
-    verdicts = judging.GradingLoop(selected.pool, [], None, None, "")._run(job, of_checks).verdicts
+    verdicts = judging.GradingLoop(selected.pool, [], nobody, nobody, "")._run(job, of_checks).verdicts
     in_bank = {name: reporting.OR.join(map(str, verdict.hints or ())) for name, verdict in verdicts.items()}
     assert {name: hint for name, hint in in_bank.items() if hint} == {
         name: hint.rpartition("]: ")[2] for name, hint in hints.items()

@@ -19,9 +19,10 @@ from assignment.bank.run.judging import GradingJob, Result, Verdict, judge_all, 
 from assignment.bank.run.verdicts import VerdictRow, costs, judge, misnamed, naming, only_killer
 from assignment.judge.pool import FUNCTIONS
 from assignment.submission import Submission
+from assignment.tests import class_made
 from assignment.verdict import checks
 from assignment.verdict.case import Case
-from assignment.verdict.finding import Explanation, Finding, places_in
+from assignment.verdict.finding import Explanation, Finding
 
 ENTRIES = entries()
 ASSIGNMENT = Path(__file__).parents[1]
@@ -323,7 +324,7 @@ def test_the_committed_page_counts_what_the_bank_has():
 
 
 def test_a_message_tells_of_a_fault_only_in_the_simulator():
-    race = Case("", "FAIL", "…", finding=Finding("race", FAULT, places_in(FAULT)))
+    race = Case("", "FAIL", "…", finding=Finding("race", FAULT, class_made.places_in(FAULT)))
     assert one_bug.outcome_of(race, "simulator") == one_bug.BugOutcome("fault", "", "…", "race", "rmsnorm.py:158")
     assert one_bug.outcome_of(replace(race, finding=Finding("never stored")), "guarded").result == "wrong"
     assert one_bug.outcome_of(replace(race, finding=Finding("raised")), "cuda").result == "error"

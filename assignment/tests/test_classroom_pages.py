@@ -10,7 +10,6 @@ from assignment import pages
 from assignment.classroom import __main__ as classroom
 from assignment.classroom import decisions, leaderboard, overview, results, tables
 from assignment.classroom.handed_in import Handed, Person
-from assignment.host.submitted import NotImported
 from assignment.simulator import faults
 from assignment.tests import class_made
 from assignment.tests.class_made import FLASH, HINT, MARKUP, SPEED, TIMING, VALUES
@@ -108,7 +107,6 @@ def test_every_kind_of_fault_is_the_simulators():
     kinds = {faults.MemoryFault.kind, *(fault.kind for fault in faults.MemoryFault.__subclasses__())}
     assert kinds == set(finding.FAULTS)
     assert kinds - {"memory fault"} <= set(overview.KINDS)
-    assert NotImported.kind == finding.NOT_IMPORTED
 
 
 # pages

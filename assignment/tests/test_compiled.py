@@ -18,12 +18,19 @@ from assignment.judge import compiled
 from assignment.judge.door import Run, SubmissionError
 from assignment.judge.pair import RecorderAndPlayer
 from assignment.judge.replies import Compiled
-from assignment.protocol.program import Launch, Program, View
+from assignment.protocol.program import HostLine, Launch, Program, View
 from assignment.sandbox.worker_client import WorkerDied
 from assignment.verdict import score
 
-KERNELS = [Kernel("_copy_kernel", "cs336_kernels/x.py:3", name, shared=512) for name in TARGETS]
+
+def says(text, *places):
+    """What a worker says, with lines"""
+    return {"text": text, "places": [*places]}
+
+
+KERNELS = [Kernel("_copy_kernel", "cs336_kernels/x.py", 3, name, shared=512) for name in TARGETS]
 REPLY = {"status": "compiled", "kernels": [kernel.as_json() for kernel in KERNELS], "stopped": {}, "refused": {}}
+LINE = {"says": "at cs336_kernels/x.py:9", "path": "cs336_kernels/x.py", "line": 9}
 SAID = {"status": "ok", "asked": False}
 SEEN = {"cs336_kernels/x.py:3:4:if": ["True"]}
 PLAYED = {"status": "ok", "groups": [1], "bare": True, "constants": [SEEN], "constants_of": [0]}
@@ -105,7 +112,8 @@ def test_wrong_results_are_not_compiled():
 
 @pytest.mark.parametrize("said", ["evidence", "doubts", "notes"])
 def test_what_a_player_says_is_heard_every_time(said, monkeypatch):
-    monkeypatch.setitem(PLAYED, said, ["computed by aten::sum"])
+    text = "computed by aten::sum"
+    monkeypatch.setitem(PLAYED, said, [text if said == "notes" else says(text)])
     for _ in range(2):  # nothing is remembered
         run, _ = run_with(REPLY)
         assert run.compiled("weighted_sum_forward", torch.ones(3)) == []
@@ -149,7 +157,7 @@ def test_what_a_grader_of_other_rules_remembers_is_not_recalled(changed, decides
 
 
 def test_kernels_that_do_not_fit_are():
-    large = Kernel("_copy_kernel", "cs336_kernels/x.py:3", "a100", shared=300 << 10)
+    large = Kernel("_copy_kernel", "cs336_kernels/x.py", 3, "a100", shared=300 << 10)
     run, _ = run_with({**REPLY, "kernels": [*REPLY["kernels"], large.as_json()]})
     (text,) = run.compiled("f", torch.ones(3))
     assert text.startswith("_copy_kernel, compiled for A100: needs 300 KB of shared memory; a program has 163 KB there")
@@ -164,7 +172,7 @@ def test_what_the_compiler_crashes_over_is_not_judged():
     assert run.doubts == []
     run, _ = run_with({**REPLY, "kernels": [crashed]})
     assert run.compiled("f", torch.ones(3)) == []
-    assert "staff will look at it" in run.doubts[0]
+    assert "staff will look at it" in run.doubts[0].text
 
 
 def test_what_is_not_written_yet_needs_no_compiler():
@@ -187,16 +195,17 @@ def test_a_call_is_recorded_once_unless_host_code_asks_about_the_gpu(monkeypatch
 
 def test_a_call_that_stops_is_told():
     """And is not doubted for what it did not come to"""
-    stopped = dict.fromkeys(TARGETS, "ValueError: NaN\n  at cs336_kernels/x.py:9")
+    stopped = dict.fromkeys(TARGETS, says("ValueError: NaN\n  at cs336_kernels/x.py:9", LINE))
     run, _ = run_with({**REPLY, "kernels": [], "stopped": stopped})
     (text,) = run.compiled("f", torch.ones(3))
     assert "stopped before its last launch, compiled for A100, H100 and B200: ValueError: NaN\n  at cs336" in text
+    assert [(place.path, place.line) for said in run.problems for place in said.places] == [("cs336_kernels/x.py", 9)]
     assert "what they would store is NaN" in text
     assert run.doubts == []
 
 
 def test_a_launch_that_triton_refuses_is_told():
-    refused = dict.fromkeys(TARGETS, "AssertionError: num_warps\n  at cs336_kernels/x.py:9")
+    refused = dict.fromkeys(TARGETS, says("AssertionError: num_warps\n  at cs336_kernels/x.py:9"))
     run, _ = run_with({**REPLY, "kernels": [], "refused": refused})
     (text,) = run.compiled("f", torch.ones(3))
     assert (
@@ -212,7 +221,7 @@ def test_a_call_without_kernels_is_a_problem():
 def test_a_kernel_that_is_compiled_otherwise_than_it_was_played_is_told():
     """The player's constants go to the compiler, which compares; what differs is not remembered"""
     for _ in range(2):
-        run, compiler = run_with({**REPLY, "differing": ["this `if` takes its body\n  at cs336_kernels/x.py:3"]})
+        run, compiler = run_with({**REPLY, "differing": [says("this `if` takes its body\n  at cs336_kernels/x.py:3")]})
         (text,) = run.compiled("f", torch.ones(3))
         assert text.startswith("the kernel that was graded is not the kernel that is compiled: this `if` takes")
         assert compiler.asked == 1
@@ -227,10 +236,10 @@ def test_a_worker_that_gives_no_such_reply(reply):
     assert caught.value.status in (score.TIMEOUT, score.CRASHED)
 
 
-CRASHED = Kernel("k", "cs336_kernels/x.py:3", "a100", error="the compiler itself crashed (SIGKILL)")
+CRASHED = Kernel("k", "cs336_kernels/x.py", 3, "a100", error="the compiler itself crashed (SIGKILL)")
 
 
-@pytest.mark.parametrize("failed", [{"kernels": [CRASHED.as_json()]}, {"stopped": {"a100": "MemoryError"}}])
+@pytest.mark.parametrize("failed", [{"kernels": [CRASHED.as_json()]}, {"stopped": {"a100": says("MemoryError")}}])
 def test_failures_are_not_remembered(folder, failed):
     """They may be those of a machine that is short of memory"""
     run, _ = run_with({**REPLY, **failed})
@@ -251,7 +260,7 @@ def launching(size=64, warps=4, dtype="float32", offset=0):
     arguments: Any = {"x": {"t": 0}, "SIZE": size}
     launch = Launch(0, [1, 1, 1], arguments, {"num_warps": warps}, None, False, 0)
     views = [View(0, dtype, offset, (3,), (1,))]
-    return Program(views, {0: 64}, lines=["cs336_kernels/x.py:3"], steps=[launch])
+    return Program(views, {0: 64}, lines=[HostLine("cs336_kernels/x.py", 3, "f")], steps=[launch])
 
 
 def test_what_was_compiled_is_remembered_by_all_that_is_compiled(monkeypatch):
@@ -265,7 +274,7 @@ def test_what_was_compiled_is_remembered_by_all_that_is_compiled(monkeypatch):
 
 
 def test_a_lucky_draw_is_not_remembered_for_the_next():
-    large = Kernel("_copy_kernel", "cs336_kernels/x.py:3", "a100", shared=300 << 10)
+    large = Kernel("_copy_kernel", "cs336_kernels/x.py", 3, "a100", shared=300 << 10)
     for program, reply, fits in (
         (launching(64), REPLY, True),
         (launching(4096), {**REPLY, "kernels": [large.as_json()]}, False),
@@ -313,4 +322,4 @@ def test_a_kernel_that_asks_for_its_gpu_is_for_staff():
     (doubt,) = compiled.unknown(
         Compiled((), {}, {}), {"cs336_kernels/a.py": "tl.target_info.is_cuda()", "cs336_kernels/b.py": ""}
     )
-    assert doubt.startswith("cs336_kernels/a.py asks which GPU")
+    assert doubt.text.startswith("cs336_kernels/a.py asks which GPU")

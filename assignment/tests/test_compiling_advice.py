@@ -17,18 +17,23 @@ KB = 1024
 
 
 def made(**given):
-    values = {"name": "k", "place": "a.py:7", "target": "a100", "stages": 2, **given}
-    form = "".join(str(values.get(name)) for name in ("place", "constants", "config", "stages"))
+    values = {"name": "k", "path": "a.py", "line": 7, "target": "a100", "stages": 2, **given}
+    form = "".join(str(values.get(name)) for name in ("path", "constants", "config", "stages"))
     return Kernel(**{"form": form, **values})
 
 
+def only(found):
+    (said,) = found
+    return said.text
+
+
 def test_tensor_memory_that_does_not_fit():
-    (text,) = advice.problems([made(target="b200", tensor_memory=1024)])
+    text = only(advice.problems([made(target="b200", tensor_memory=1024)]))
     assert text.startswith("k, compiled for B200: needs 1024 columns of tensor memory; a program has 512\n  at a.py:7")
 
 
 def test_threads_that_a_program_has_not():
-    (text,) = advice.problems([made(warps=64)])
+    text = only(advice.problems([made(warps=64)]))
     assert "needs 2048 threads (num_warps=64); a program has 1024\n  at a.py:7\n  take fewer warps" in text
 
 
@@ -39,7 +44,7 @@ def test_a_tuned_kernel_none_of_whose_configurations_fits():
         made(tuning=1, config="M=2", shared=300 * KB),
         made(tuning=1, config="M=3", shared=200 * KB),
     ]
-    (text,) = advice.problems(own)
+    text = only(advice.problems(own))
     assert "none of 3 configurations fits; the smallest (M=3) needs 200 KB of shared memory; a program has 163" in text
     assert len(advice.problems([*own, made(tuning=2, shared=1), made(tuning=1, target="h100")])) == 1
 
@@ -52,7 +57,7 @@ def test_a_crash_of_the_compiler_costs_nothing_where_the_kernel_fits():
     crashed = made(target="b200", error=PASS, is_crash=True)
     fitting = [made(shared=100 * KB), made(target="h100", shared=100 * KB), crashed]
     assert (advice.problems(fitting), advice.unknown(fitting)) == ([], [])
-    (text,) = advice.not_judged(fitting)
+    text = only(advice.not_judged(fitting))
     assert text.startswith(
         "k, compiled for B200: Triton's own compiler crashed there: it is not judged, and costs nothing"
     )
@@ -71,7 +76,7 @@ def test_a_kernel_is_told_which_gpu_it_is_compiled_for(tmp_path):
     assert done.stdout == "[True, False]\n", done.stderr
 
 
-OTHERS = [{"error": PASS, "is_crash": True}, {"constants": "TILE=16"}, {"stages": 1}, {"place": "decoy.py:1"}]
+OTHERS = [{"error": PASS, "is_crash": True}, {"constants": "TILE=16"}, {"stages": 1}, {"path": "decoy.py"}]
 
 
 @pytest.mark.parametrize("other", OTHERS)
@@ -79,7 +84,7 @@ def test_a_crash_that_nothing_is_compared_with_is_for_staff(other):
     """For all GPUs, or where another tile is taken for each"""
     kernels = [made(target="b200", error=PASS, is_crash=True), made(target="h100", **other)]
     assert advice.problems(kernels) == advice.not_judged(kernels) == []
-    assert all("staff will look at it" in text for text in advice.unknown(kernels))
+    assert all("staff will look at it" in said.text for said in advice.unknown(kernels))
     assert len(advice.unknown(kernels)) == 1
 
 

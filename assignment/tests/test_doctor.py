@@ -150,7 +150,7 @@ RUNGS = {
 @pytest.mark.parametrize(("problems", "setting", "status", "words"), RUNGS.values(), ids=RUNGS)
 def test_the_sandbox_is_the_best_that_works(monkeypatch, problems, setting, status, words):
     monkeypatch.setattr(rungs, "problem", lambda rung, device: problems.get(rung, ""))
-    monkeypatch.setattr(machine, "contents", lambda path: f"{setting}\n")
+    monkeypatch.setattr(machine.text, "of", lambda path: f"{setting}\n")
     assert_says(machine.sandbox(), status, words)
 
 
@@ -180,7 +180,7 @@ def test_memory_is_enough_for_every_core(monkeypatch, free, status, words):
 )
 def test_free_memory_is_that_of_the_container(monkeypatch, files, free):
     told = {"meminfo": "MemTotal: 9 kB\nMemAvailable:    4194304 kB\n", **files}
-    monkeypatch.setattr(machine, "contents", lambda path: told.get(Path(path).name, ""))
+    monkeypatch.setattr(machine.text, "of", lambda path: told.get(Path(path).name, ""))
     assert machine.free_memory() == free
 
 

@@ -141,9 +141,7 @@ def told(*cases):
     check = Check("test_rmsnorm.py::test_eps", "rmsnorm", "rmsnorm_forward adds eps", 3.0, function="rmsnorm_forward")
     (result,) = score.results([CheckCases(check, cases, len(cases))])
     console = Console(file=io.StringIO(), highlight=False, soft_wrap=True, color_system=None, width=100)
-    explain.show_result(
-        console, result, reporting.check_entry(result, "uv run grade.py --seed 1 --only", "uv run pytest")
-    )
+    explain.show_result(console, result, reporting.check_entry(result, "uv run grade.py --seed 1", "uv run pytest"))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 

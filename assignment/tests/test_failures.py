@@ -60,6 +60,29 @@ def test_diagnosis_never_costs_a_grade(submission, broken):
     assert "note to staff: " in got.out
 
 
+LYING = """
+from assignment.judge import pair
+play = pair.RecorderAndPlayer._play
+def played_on_gpu(self, *asked):
+    reply, self.simulated = play(self, *asked)
+    return reply, [2 * result for result in self.simulated]
+pair.RecorderAndPlayer._play = played_on_gpu
+"""
+
+
+@pytest.mark.parametrize("is_wrong", [False, True])
+def test_staff_hear_what_is_wrong_on_a_gpu_alone(submission, is_wrong):
+    """Not of what the simulator finds wrong too"""
+    if is_wrong:
+        file = submission / "cs336_kernels/weighted_sum.py"
+        file.write_text(file.read_text() + WRONG.replace("x * 2", "x * 3"))
+    got = grade(submission, LYING, *FILES)
+    assert set(got.statuses().values()) == {"FAIL"}, got.err
+    assert got.report
+    assert bool(got.report["notes_to_staff"]) != is_wrong
+    assert all(": on the GPU " in note for note in got.report["notes_to_staff"])
+
+
 @pytest.mark.parametrize(
     ("jobs", "name", "other"),
     [

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -121,7 +122,7 @@ def some_report(**points):
 
 def test_points_are_exact_in_whole_numbers():
     data = some_report(rmsnorm=(13.75, 20.0), flash_forward_triton=(0.1 + 0.2, 20.0), speed=(0.0, 0.0))
-    result = github.for_classroom50(data, {"CLASSROOM": "c", "ASSIGNMENT": "a", "SUBMISSION_TAG": "submit/1"})
+    result: Any = github.for_classroom50(data, {"CLASSROOM": "c", "ASSIGNMENT": "a", "SUBMISSION_TAG": "submit/1"})
     assert (result["score"], result["max-score"]) == (1405, 4000)
     assert [(test["test-name"], test["score"]) for test in result["tests"]] == [
         ("rmsnorm", 1375),

@@ -122,7 +122,7 @@ def test_as_many_judge_as_the_container_has_room_for(cores, memory, expected):
 )
 def test_processors_are_those_of_the_container(monkeypatch, files, expected):
     """Not of the machine, whose eight cores Python sees"""
-    monkeypatch.setattr(harness, "contents", lambda path: files.get(path, ""))
+    monkeypatch.setattr(harness.text, "of", lambda path: files.get(path, ""))
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
     assert harness.processors() == expected
 

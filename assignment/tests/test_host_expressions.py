@@ -62,5 +62,5 @@ def test_what_is_not_played_is_listed_with_its_reason(at, line):
     at.take(defined([line]))
     reply, _ = at.ask(FUNCTION, *QKV)
     assert isinstance(reply, Ok), reply
-    told = (*reply.evidence, *reply.unplayed)
+    told = [said.text for said in (*reply.evidence, *reply.unplayed)]
     assert "not played" in told[0] or "is a fused attention" in told[0]

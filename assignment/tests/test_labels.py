@@ -12,6 +12,7 @@ from assignment.player import labels, misuse, operations
 from assignment.player.labels import CONSTANT, FIRST_SOURCE, FOREIGN, FRESH, INPUT, KERNEL, SUM, Memory
 from assignment.player.storages import CannotFollow
 from assignment.player.work import Work
+from assignment.protocol.said import Said
 
 BYTES = 96  # of a storage
 IS_FRESH = np.arange(256) == FRESH
@@ -142,7 +143,7 @@ def tried(name: str, rng: random.Random, monkeypatch: pytest.MonkeyPatch) -> boo
         really(memory, at, what)
 
     monkeypatch.setattr(Memory, "write", noted)
-    work.operation(func, args, kwargs, misuse.written_by(func, args, kwargs), "a line")
+    work.operation(func, args, kwargs, misuse.written_by(func, args, kwargs), Said("a line"))
     monkeypatch.undo()
     by_byte, is_written = [KERNEL] * held.nbytes, [KERNEL] * held.nbytes
     for at, what in given:

@@ -46,7 +46,7 @@ HARMLESS = {
 def test_an_operation_that_took_part_is_named(at, lines, operation, remedy):
     """With its line and a remedy, in a problem for kernels and in one for PyTorch; nothing is accused"""
     reply = at.run(defined(*lines.split("; "), before=PICK), X)
-    told = reply.unplayed if isinstance(reply, Ok) else (reply.message,)
+    told = [said.text for said in reply.unplayed] if isinstance(reply, Ok) else [reply.message]
     assert isinstance(reply, Ok) or (isinstance(reply, Failed) and reply.kind == "not played"), reply
     assert operation in told[0]
     assert "is not played: " + remedy in told[0]
@@ -75,7 +75,7 @@ def test_in_a_pytorch_problem_too(at, lines, tells):
     code = f"def {PYTORCH}(q, k, v, is_causal=False):\n" + "".join(f"    {line}\n" for line in lines.split("; "))
     at.take(code)
     reply, _ = at.ask(PYTORCH, *QKV)
-    told = reply.unplayed if isinstance(reply, Ok) else (reply.message,)
+    told = [said.text for said in reply.unplayed] if isinstance(reply, Ok) else [reply.message]
     assert len(told) == tells, reply
     assert all("is not played" in text for text in told)
 
@@ -85,8 +85,8 @@ def test_scripted_functions_are_followed(at):
     script = script.replace("y &= y", "y *= 2")
     reply = at.run(defined("return copied(f(x) * 0 + x)", before=script), X)
     assert isinstance(reply, Ok)
-    assert "weighted_sum.py" in reply.evidence[0]  # computing on the way to a kernel, told by its line
-    assert f"in {F}" in reply.evidence[0] or "in f" in reply.evidence[0]
+    assert "weighted_sum.py" in reply.evidence[0].text  # computing on the way to a kernel, told by its line
+    assert f"in {F}" in reply.evidence[0].text or "in f" in reply.evidence[0].text
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from assignment.tests import chromium, class_made
 from assignment.tests.class_made import FLASH, MARKUP, SPEED, TIMING, VALUES
 from assignment.verdict import checks, reporting, score
 from assignment.verdict.case import Case
-from assignment.verdict.finding import Explanation, Finding, places_in
+from assignment.verdict.finding import Explanation, Finding
 
 MAP: Any = {
     "name": "o[1, 0]", "shape": [77, 64], "tile": [16, 32], "cells": ["..", "..", "#.", "N.", "++"],
@@ -23,7 +23,8 @@ MAP: Any = {
 HINT = Explanation("no-mask", "Your o lacks the mask", "handout/flash_attention.md#forward-algorithm")
 WRONG = Case("77 queries", score.FAIL, f"{MARKUP}\no: 3 of 4 elements wrong", hints=(HINT,), map=MAP)
 OUTSIDE = f"out of bounds\n  at {class_made.FILE}:12 in f: line_12 = 12"
-FAULT = Case("", score.FAIL, f"f(x):\n{OUTSIDE}", finding=Finding("out of bounds", OUTSIDE, places_in(OUTSIDE)))
+IS_OUTSIDE = Finding("out of bounds", OUTSIDE, class_made.places_in(OUTSIDE))
+FAULT = Case("", score.FAIL, f"f(x):\n{OUTSIDE}", finding=IS_OUTSIDE)
 
 
 def told(cases=None, scores=(80.0,), is_watched=False, **more):
@@ -156,7 +157,7 @@ def test_scores_are_kept_but_not_what_is_none(tmp_path, monkeypatch):
     for _ in range(progress.MAX_KEPT + 5):
         progress.lines(tmp_path, report)
     assert progress.scores(tmp_path, report) == [80.0] * (progress.MAX_KEPT + 1)
-    broken = {"best": 3, "good": {}, "scores": ["x"]}
+    broken: Any = {"best": 3, "good": {}, "scores": ["x"]}
     progress.cache.remember(progress.key(tmp_path, report), broken, progress.KIND)
     assert progress.scores(tmp_path, report) == [80.0]
 

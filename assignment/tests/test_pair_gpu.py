@@ -58,6 +58,7 @@ def test_a_gpus_results_count(at, gpu):
     at.take(defined("y = copied(x)", "torch.empty(3, device=x.device)", "return y"))
     gpu(PLAYED)
     assert result_of(at).tolist() == [0, 0, 0]
+    assert [result.shape for result in at.pair.simulated] == [X.shape]
 
 
 def test_what_is_measured_is_measured_in_the_simulator(at, gpu):

@@ -8,8 +8,9 @@ import torch
 
 from assignment.player import gpu_player
 from assignment.player.play import InKernel
-from assignment.protocol.program import Inputs, Operation, Program, View
+from assignment.protocol.program import HostLine, Inputs, Operation, Program, View
 from assignment.protocol.replies import Failed, Raised
+from assignment.protocol.said import Said
 from assignment.tests.forked import python
 
 X = torch.arange(6.0).view(2, 3)
@@ -28,7 +29,7 @@ def program(operation, args, result, **kwargs):
         views=[View(0, "float32", 0, (2, 3), (3, 1)), View(1, dtype, offset, tuple(sizes), tuple(strides))],
         storages={0: 24, 1: 64},
         operations=[operation],
-        lines=[""],
+        lines=[HostLine()],
         steps=[Inputs([0]), Operation(0, args, kwargs, [1], 0)],
         results=[[1]],
         bare=True,
@@ -72,8 +73,9 @@ def test_outputs_get_a_copy_of_what_is_made_without_them(player):
 
 def test_want_of_memory_is_told_from_other_failures():
     no_room = torch.OutOfMemoryError("CUDA out of memory")
-    assert gpu_player.failed(no_room) == gpu_player.failed(InKernel(no_room, "")) == Failed(str(no_room), fits=False)
-    assert isinstance(gpu_player.failed(InKernel(ValueError("num_warps"), "  at a.py:1")), Raised)
+    in_kernel = gpu_player.failed(InKernel(no_room, Said("")))
+    assert gpu_player.failed(no_room) == in_kernel == Failed(str(no_room), fits=False)
+    assert isinstance(gpu_player.failed(InKernel(ValueError("num_warps"), Said("  at a.py:1"))), Raised)
     assert gpu_player.failed(gpu_player.CannotFollow("others")).message == "others"
     assert "KeyError" in gpu_player.failed(KeyError("x")).message
 

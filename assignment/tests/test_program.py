@@ -173,6 +173,7 @@ def test_garbled_bytes_are_refused(recorded):
             continue
 
 
+LINES: dict[str, Any] = {"lines": [["", 0, ""]]}
 EMPTY: dict[str, Any] = json.loads(bytes(Program().encoded().tolist()))
 
 
@@ -206,9 +207,9 @@ def nested(depth):
         {**EMPTY, "kernels": [{}] * (programs.MOST["kernels"] + 1)},
         {**EMPTY, "operations": ["aten::add"]},
         {**EMPTY, "operations": ["aten::add.Tensor; import os"]},
-        {**EMPTY, "lines": ["x" * (programs.MAX_TEXT + 1)]},
-        {**EMPTY, "operations": ["aten::add.Tensor"], "lines": [""], "steps": [["op", 0, nested(40), {}, [], 0]]},
-        {**EMPTY, "operations": ["aten::add.Tensor"], "lines": [""], "steps": [["op", 0, [{"t": 0}], {}, [], 0]]},
+        {**EMPTY, "lines": [["x" * (programs.MAX_TEXT + 1), 1, "f"]]},
+        {**EMPTY, "operations": ["aten::add.Tensor"], **LINES, "steps": [["op", 0, nested(40), {}, [], 0]]},
+        {**EMPTY, "operations": ["aten::add.Tensor"], **LINES, "steps": [["op", 0, [{"t": 0}], {}, [], 0]]},
     ],
     ids=lambda value: str(value)[:60],
 )  # fmt: skip
@@ -240,7 +241,7 @@ def test_limits_are_those_that_are_stated(monkeypatch):
 )
 def test_place_in_a_malformed_program_is_told(step, words):
     with pytest.raises(Unreadable, match=f"^malformed program: {re.escape(words)}$"):
-        program_size.read(sent({**EMPTY, "lines": [""], "steps": [step]}))
+        program_size.read(sent({**EMPTY, **LINES, "steps": [step]}))
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from assignment.compiling.kernel import Kernel
 from assignment.judge import replies, returned
 from assignment.judge.replies import Compiled, Failed, Fault, Ok, Raised, Recorded
 from assignment.protocol.replies import written
+from assignment.protocol.said import Said, SourceLine
 from assignment.tests.pairs import request
 
 OK: Any = {
@@ -21,12 +22,12 @@ RAISED: Any = {"status": "raised", "types": ["KeyError", "LookupError", "Excepti
           "in_kernel": False}  # fmt: skip
 FAILED: Any = {"status": "failed", "message": "returned None, expected a torch.Tensor"}
 FAULT: Any = {"status": "fault", "kind": "race", "message": "race: two programs touch y[0]"}
-KERNEL = Kernel("_copy_kernel", "cs336_kernels/x.py:3", "h100", shared=512, registers=32, instructions=("wgmma",))
+KERNEL = Kernel("_copy_kernel", "cs336_kernels/x.py", 3, "h100", shared=512, registers=32, instructions=("wgmma",))
 COMPILED: Any = {
     "status": "compiled",
     "kernels": [KERNEL.as_json()],
-    "stopped": {"a100": "ValueError: no"},
-    "refused": {"b200": "num_warps"},
+    "stopped": {"a100": {"text": "ValueError: no", "places": []}},
+    "refused": {"b200": {"text": "num_warps", "places": []}},
 }
 NO_KERNELS: list[Any] = [None, {}, [None], [[]], [{}], [KERNEL.as_json()] * 301]
 NO_NOTES: list[Any] = [None, "text", [1], ["x"] * 100, [["x"]], {"x": "y"}]
@@ -92,19 +93,45 @@ def test_texts_are_made_safe_where_they_enter(said):
 def test_texts_of_kernels_are_made_safe(said):
     """Names and places are one line each, and short"""
     told: Any = {**KERNEL.as_json(), "error": said, "remarks": [said]}
-    told |= dict.fromkeys(("name", "place", "config", "spilled_at"), said)
-    taken = replies.read({**COMPILED, "kernels": [told], "stopped": {"a100": said}, "refused": {"b200": said}}, 0)
+    told |= dict.fromkeys(("name", "path", "config", "spilled_at"), said)
+    stops = {"text": said, "places": []}
+    taken = replies.read({**COMPILED, "kernels": [told], "stopped": {"a100": stops}, "refused": {"b200": stops}}, 0)
     assert isinstance(taken, Compiled)
     (kernel,) = taken.kernels
-    lines = [getattr(kernel, name) for name in ("name", "place", "config", "spilled_at")]
-    for value in (*lines, kernel.error, *kernel.remarks, *taken.stopped.values(), *taken.refused.values()):
+    lines = [getattr(kernel, name) for name in ("name", "path", "config", "spilled_at")]
+    for value in (*lines, kernel.error, *kernel.remarks, taken.stopped["a100"].text, taken.refused["b200"].text):
         assert all(char.isprintable() or char == "\n" for char in value)
     assert all(len(line) <= replies.MAX_NAME and "\n" not in line for line in lines)
 
 
+LINE: Any = {"says": "at cs336_kernels/x.py:3 in f", "path": "cs336_kernels/x.py", "line": 3}
+NO_LINES: list[Any] = [None, "x.py:3", [3], [{**LINE, "line": "3"}], [{**LINE, "more": 1}], [LINE] * 17]
+
+
+def test_lines_of_the_submission_are_read_as_fields():
+    """Beside a message, and beside each text that is told with results"""
+    taken = (
+        replies.read({**FAULT, "places": [LINE]}, 0),
+        replies.read({**OK, "evidence": [{"text": "x", "places": [LINE]}]}, 3),
+    )
+    assert isinstance(taken[0], Fault)
+    assert isinstance(taken[1], Ok)
+    assert (
+        taken[0].places
+        == taken[1].evidence[0].places
+        == (SourceLine("at cs336_kernels/x.py:3 in f", "cs336_kernels/x.py", 3),)
+    )
+
+
+@pytest.mark.parametrize("lines", NO_LINES)
+def test_what_is_no_line_is_refused(lines):
+    assert replies.read({**FAULT, "places": lines}, 0) is None
+    assert lines == NO_LINES[-1] or replies.read({**OK, "evidence": [{"text": "x", "places": lines}]}, 3) is None
+
+
 def test_kernels_are_read():
     taken = replies.read({**COMPILED, "id": "00", "more": 1}, 0)
-    assert taken == Compiled((KERNEL,), {"a100": "ValueError: no"}, {"b200": "num_warps"})
+    assert taken == Compiled((KERNEL,), {"a100": Said("ValueError: no")}, {"b200": Said("num_warps")})
     assert replies.read(written(taken), 0) == taken
 
 

@@ -15,16 +15,17 @@ from rich.console import Console
 from assignment import text
 from assignment.commands import collector, files, report
 from assignment.commands.settings import Settings
+from assignment.tests import class_made
 from assignment.tests.specification import explanations
 from assignment.verdict import causes, finding, reporting
 from assignment.verdict.checks import Check, declared, without_practice
-from assignment.verdict.finding import Explanation, Finding, SourceLine, places_in
+from assignment.verdict.finding import Explanation, Finding
 from assignment.verdict.reporting import Circumstances
 from assignment.verdict.score import Case, CheckResult
 from tests import operators
 
 HOSTILE = "\x1b[2J[bold]80/80[/bold]\0 </failure> " + "x" * 10_000 + "\n" * 50 + "end"
-SESSION = Circumstances("uv run grade.py --only", 1, "cpu-simulated", "none", "00")
+SESSION = Circumstances("uv run grade.py", 1, "cpu-simulated", "none", "00")
 FORGED = "Score: 80/80 gradable here, 20 need a GPU"
 TEXTS = {
     "ANSI": f"\x1b[2J\x1b[1;1H{FORGED}\x1b[8m",
@@ -66,7 +67,7 @@ def report_of(said):
 
 def printed(data, **terminal):
     console = Console(highlight=False, soft_wrap=True, file=io.StringIO(), color_system=None, **terminal)
-    report.print_failures(console, reporting.entries_of(data))
+    report.print_failures(console, reporting.entries_of(data), command="uv run grade.py")
     report.print_notes(console, reporting.entries_of(data))
     report.print_summary(console, data, [], report.next_step(data))
     assert isinstance(console.file, io.StringIO)
@@ -128,6 +129,8 @@ def test_an_import_error_is_told_once():
     checks = entries(
         ("test_a", "f", finding.NOT_IMPORTED, broken, ""), ("test_b", "g", finding.NOT_IMPORTED, broken, "")
     )
+    for check in checks:
+        check["findings"][0] |= {"file": "cs336_kernels/rmsnorm.py", "why": said}
     assert len(causes.grouped(checks)) == 1
     page = io.StringIO()
     report.print_failures(Console(file=page, width=100), [{**check, "rerun": ""} for check in checks], said)
@@ -265,7 +268,7 @@ def test_what_is_no_file_is_not_replaced(tmp_path, data):
 
 def test_one_cause_is_told_once():
     """A line that fails several checks, with other values in each; another line, or no line, is another cause"""
-    at, other = (places_in(f"computed at cs336_kernels/rmsnorm.py:{line} in f") for line in (3, 4))
+    at, other = (class_made.places_in(f"computed at cs336_kernels/rmsnorm.py:{line} in f") for line in (3, 4))
     first, again = (Finding(finding.NOT_THE_WORK, f"{i} of 9 elements", at) for i in range(2))
     assert first.cause == again.cause
     assert first.cause != Finding(finding.RAISED, "", at).cause
@@ -277,7 +280,7 @@ def test_a_finding_is_read_as_the_report_has_it():
     seen = Finding(
         finding.WRONG_VALUES,
         "y: 1 of 9",
-        places_in("at x.py:3 in f: y = x"),
+        class_made.places_in("at x.py:3 in f: y = x"),
         "",
         "y",
         {"wrong": 1, "nan": 0, "elements": 9},
@@ -291,20 +294,12 @@ def test_a_finding_is_read_as_the_report_has_it():
 
 def test_a_finding_of_an_older_grader_has_a_cause():
     """Whose report has no lines"""
-    data: Any = Finding("race", "race: y[3]", places_in("at x.py:3 in f")).as_json("")
+    data: Any = Finding("race", "race: y[3]", class_made.places_in("at x.py:3 in f")).as_json("")
     older = {name: value for name, value in data.items() if name != "lines"}
     assert causes.cause({"findings": [older], "message": ""}) == causes.cause(
         {"findings": [older | {"says": "race: y[4]"}], "message": ""}
     )
     assert causes.lines({"findings": [older]}) == []
-
-
-def test_places_are_the_lines_that_a_message_names():
-    said = "at once: a race\n  at a/x.py:3 in f: y[0] = 1: 2\n    called from x.py:9\n  of what lies at x.py:4"
-    assert places_in(said) == (
-        SourceLine("at a/x.py:3 in f", "a/x.py", 3),
-        SourceLine("called from x.py:9", "x.py", 9),
-    )
 
 
 FIRST, SCALE, TAIL = "test_triton_values", "the scale is missing", "the last tile is left out"
@@ -316,7 +311,7 @@ def entries(*checks):
     found = []
     for name, function, kind, said, hint in checks:
         hints = (Explanation(hint, hint),) if hint else ()
-        one = Finding(kind, said, finding.places_in(said)).as_json("a", hints)
+        one = Finding(kind, said, class_made.places_in(said)).as_json("a", hints)
         found.append(
             {"name": name, "function": function, "claim": f"{function} is right", "status": "FAIL",
              "message": f"f(3):\n{said}", "hint": hint, "findings": [one]}
@@ -388,7 +383,7 @@ def test_a_failure_fits_a_screen():
     hint = max(explanations(), key=lambda hint: len(str(hint)))
     check = Check("test_flash_forward.py::test_triton_properties", "flash_forward_triton", "c" * 95, 1.0)
     case = Case("one token past a tile-causal", "FAIL", "\n".join(lines), hints=(hint,))
-    session = Circumstances("uv run grade.py --seed 123456789 --only", 1, "cpu-simulated", "none", "00")
+    session = Circumstances("uv run grade.py --seed 123456789", 1, "cpu-simulated", "none", "00")
     session = dataclasses.replace(session, debug="uv run pytest --inline --pdb --seed 123456789")
     data = reporting.report(session, [CheckResult(check, (case,), 1)], [])
     page = io.StringIO()

@@ -12,7 +12,7 @@ from assignment.verdict.reporting import Circumstances
 from assignment.verdict.score import Case, CheckResult
 
 CHECK = Check("test_rmsnorm.py::test_eps", "rmsnorm", "adds eps under the root", 3.0)
-COMMAND = "uv run grade.py --seed 5 --only"
+COMMAND = "uv run grade.py --seed 5"
 SESSION = Circumstances(COMMAND, seed=5, device="cpu-simulated", sandbox="none", submission_sha256="00")
 
 

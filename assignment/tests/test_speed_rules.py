@@ -10,7 +10,8 @@ from assignment.judge import door
 from assignment.operators.flash_attention.workload import workload as attention
 from assignment.operators.rmsnorm.workload import workload as rmsnorm
 from assignment.operators.weighted_sum.workload import workload as weighted_sum
-from assignment.protocol.program import Inputs, Launch, Operation, Program, Step, View
+from assignment.protocol.program import HostLine, Inputs, Launch, Operation, Program, Step, View
+from assignment.protocol.said import Said
 from assignment.timing import clock, contestants, roof, speed, steps
 from assignment.verdict import checks, score
 
@@ -67,10 +68,10 @@ def test_what_no_gpu_can_do_is_refused(judge):
 
 
 def test_whose_work_is_timed_is_heard(judge):
-    judge._session.submitted.found = steps.Found(doubts=["look"])
+    judge._session.submitted.found = steps.Found(doubts=[Said("look")])
     judge._hear("rmsnorm_forward")
-    assert judge.doubts == ["look"]
-    judge._session.submitted.found = steps.Found(evidence=["aten::mm"])
+    assert judge.doubts == [Said("look")]
+    judge._session.submitted.found = steps.Found(evidence=[Said("aten::mm")])
     with pytest.raises(door.SubmissionError, match=r"not your kernels' work:\naten::mm"):
         judge._hear("rmsnorm_forward")
 
@@ -91,7 +92,7 @@ def program(*steps_):
         name, operands, result = step
         found.append(Operation(names.index(name), [{"t": operand} for operand in operands], {}, [result], 0))
     operations = [f"aten::{name}.x" for name in names]
-    return Program(views=VIEWS, operations=operations, lines=["a.py:3 in f: y = …"], steps=found)
+    return Program(views=VIEWS, operations=operations, lines=[HostLine("a.py", 3, "f")], steps=found)
 
 
 OWN = {
@@ -123,7 +124,7 @@ def test_a_copy_that_a_kernel_was_given_is_for_the_staff():
     """It may have stored all of it, or nothing"""
     found = steps.examined(program(("clone", [X], P), LAUNCH, ("sum", [P], Y)), "rmsnorm_backward")
     assert (found.evidence, len(found.doubts)) == ([], 1)
-    assert "a.py:3" in found.doubts[0]
+    assert [(place.path, place.line) for place in found.doubts[0].places] == [("a.py", 3)]
 
 
 def test_row_sums_of_the_flash_backward_are_free():

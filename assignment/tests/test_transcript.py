@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from assignment.judge import transcript
-from assignment.protocol.program import Constant, Free, Inputs, Launch, Operation, Program, Read, Repeat, View
+from assignment.protocol.program import Constant, Free, HostLine, Inputs, Launch, Operation, Program, Read, Repeat, View
 
 PROGRAM = Program(
     views=[View(0, "float32", 16384, (2, 3), (3, 1)), View(1, "float32", 0, (2,), (1,))],
     operations=["aten::sum.dim_IntList"],
-    lines=["cs336_kernels/rmsnorm.py:4 in rmsnorm"],
+    lines=[HostLine("cs336_kernels/rmsnorm.py", 4, "rmsnorm")],
     steps=[
         Inputs([0]),
         Operation(0, [{"t": 0}, [1], False], {"dtype": {"dtype": "float32"}}, [1], 0),

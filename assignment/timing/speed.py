@@ -16,6 +16,7 @@ from assignment.judge.errors import SubmissionError, meant_by
 from assignment.judge.pool import Pool, properties_of_gpu
 from assignment.operators.workloads import COPYING, Workload, built
 from assignment.protocol.messages import Option, Options
+from assignment.protocol.said import Said, joined
 from assignment.sandbox import rungs
 from assignment.sandbox.stage import Stage
 from assignment.sandbox.worker_client import WorkerDied
@@ -104,8 +105,8 @@ class Speed:
         self._session = session
         self._call = ""
         self.notes: list[str] = []
-        self.doubts: list[str] = []
-        self.evidence: dict[str, list[str]] = {}
+        self.doubts: list[Said] = []
+        self.evidence: dict[str, list[Said]] = {}
         self.measured = ""  # what was found, in a line
         self.timing: SpeedFigures | None = None  # and as numbers: see _judge
         self.seconds = 0.0  # a call
@@ -129,7 +130,8 @@ class Speed:
         found = self._session.submitted.found
         self.doubts += found.doubts
         if found.evidence:
-            raise SubmissionError(score.FAIL, "\n".join(["what is timed is not your kernels' work:", *found.evidence]))
+            said = joined(["what is timed is not your kernels' work:", *found.evidence])
+            raise SubmissionError(score.FAIL, said)
 
     def _workload(self, function: str, shape: Sequence[int], dtype: torch.dtype, options: Options) -> Workload:
         if self._session.deaths[function] >= MAX_DEATHS:
@@ -158,7 +160,7 @@ class Speed:
             told = meant_by(error.reply)
         except WorkerDied as error:
             self._session.deaths[function] += 1
-            told = SubmissionError(error.status, str(error), error.ran)
+            told = SubmissionError(error.status, error.said, error.ran)
         except torch.OutOfMemoryError:
             told = SubmissionError(score.FAIL, "no memory is left on the GPU: results and workspaces take all of it")
         except ValueError as error:  # a slot does not fit

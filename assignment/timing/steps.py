@@ -8,6 +8,7 @@ use kernels' results only.
 from dataclasses import dataclass, field
 
 from assignment.protocol.program import Inputs, Launch, Operation, Program, views_in
+from assignment.protocol.said import Said, at, joined
 from tests import operators
 
 _MAKING = """
@@ -28,8 +29,8 @@ COMPUTES = "is computed by {} of PyTorch's, from the inputs: compute it in a ker
 class Found:
     """The findings about a program."""
 
-    evidence: list[str] = field(default_factory=list)
-    doubts: list[str] = field(default_factory=list)
+    evidence: list[Said] = field(default_factory=list)
+    doubts: list[Said] = field(default_factory=list)
     # bytes beside the inputs, of this call and of all that is kept, as the player measures it
     peak: int = 0
 
@@ -61,8 +62,10 @@ def examined(program: Program, function: str) -> Found:
                 if called in MOVING or (called in SCALING and len(operands) == 1):
                     given |= {of[view] for view in made} if read else set()
                 elif read and not (may_sum_rows and called in ROWSUM):
-                    text = f"a result {COMPUTES.format(called)}\n  at {program.lines[line]}"
-                    (found.doubts if read <= launched else found.evidence).append(text)
+                    where = program.lines[line]
+                    here = at(where.path, where.number, f" in {where.function}")
+                    said = joined([f"a result {COMPUTES.format(called)}", here])
+                    (found.doubts if read <= launched else found.evidence).append(said)
     if not program.launches():
-        found.evidence.append("no kernel is launched")
+        found.evidence.append(Said("no kernel is launched"))
     return found

@@ -96,6 +96,7 @@ class CheckEntry(TypedDict):
     function: str
     findings: list[FindingEntry]
     rerun: str
+    ran: NotRequired[bool]  # False where its function had been given up before
     debug: NotRequired[str]
     margin: NotRequired[float]
     map: NotRequired[MapEntry | None]
@@ -125,6 +126,13 @@ class Problems(TypedDict):
     practice: list[ProblemEntry]
 
 
+class StaffNote(TypedDict):
+    """What failed in the grader while it looked for causes, and in which check."""
+
+    check: str
+    says: str
+
+
 class GradeDetails(Problems, total=False):
     """How a submission was graded, and what came of it; a class's report of one that got no grade has none of it."""
 
@@ -140,6 +148,7 @@ class GradeDetails(Problems, total=False):
     import_error: str
     grader_failures: list[str]
     notes_to_staff: list[str]
+    told_staff: list[StaffNote]  # the same
 
 
 class Report(GradeDetails):

@@ -2,9 +2,10 @@
 
 from collections.abc import Hashable
 from dataclasses import asdict, dataclass, field
-from typing import TypedDict, cast
+from typing import NotRequired, TypedDict, cast
 
 from assignment.protocol import replies
+from assignment.protocol.said import Places, SourceLine
 
 # Kinds. Those of a kernel that misuses memory are the simulator's (simulator/faults.py).
 FAULTS = (
@@ -19,8 +20,6 @@ WRONG_VALUES, NEVER_STORED = "wrong values", "never stored"
 TOO_MUCH_MOVED = "too much moved"
 TOO_SLOW = "too slow"
 OTHER = replies.OTHER  # or a status, of what is neither right nor wrong
-
-PLACES = ("at ", "computed at ", "called from ")  # how a line of a message begins that names one of the submission's
 
 
 @dataclass(frozen=True)
@@ -87,16 +86,9 @@ class FindingEntry(TypedDict):
     error: str
     result: str
     numbers: dict[str, int]
+    file: NotRequired[str]
+    why: NotRequired[str]
     misconceptions: list[ExplanationEntry]
-
-
-@dataclass(frozen=True)
-class SourceLine:
-    """A line of the submission that a message names, as in "at cs336_kernels/rmsnorm.py:12 in rmsnorm_forward"."""
-
-    says: str
-    path: str
-    line: int
 
 
 @dataclass(frozen=True)
@@ -110,14 +102,17 @@ class Finding:
         error: the class of an exception.
         result: the name of a wrong result.
         numbers: of a wrong result "wrong" and "nan" of its "elements".
+        file, why: one that cannot be imported, and the exception.
     """
 
     kind: str
     says: str = ""
-    places: tuple[SourceLine, ...] = ()
+    places: Places = ()
     error: str = ""
     result: str = ""
     numbers: dict[str, int] = field(default_factory=dict)
+    file: str = ""
+    why: str = ""
 
     @property
     def is_fault(self) -> bool:
@@ -132,24 +127,14 @@ class Finding:
         """Return the finding as the report has it, with the misconceptions that are told of its case."""
         places, misconceptions = [place.says for place in self.places], [one.as_json() for one in told]
         lines = [{"path": place.path, "line": place.line} for place in self.places]
-        data = {"case": case, **asdict(self), "places": places, "lines": lines, "misconceptions": misconceptions}
+        own = {name: value for name, value in asdict(self).items() if value or name not in ("file", "why")}
+        data = {"case": case, **own, "places": places, "lines": lines, "misconceptions": misconceptions}
         return cast(FindingEntry, data)
 
 
 def finding(data: FindingEntry) -> Finding:
-    """Return what as_json made plain data of; an older grader gave places no lines."""
+    """Return what as_json made plain data of; an older grader gave places no lines, and named no file."""
     lines = data.get("lines") or [LineEntry(path="", line=0)] * len(data["places"])
     places = tuple(SourceLine(says, **line) for says, line in zip(data["places"], lines, strict=True))
-    return Finding(data["kind"], data["says"], places, data["error"], data["result"], data["numbers"])
-
-
-def places_in(said: str) -> tuple[SourceLine, ...]:
-    """Return the lines of the submission that a worker's message names, without their text."""
-    lines = (line.strip().partition(": ")[0] for line in said.splitlines())
-    return tuple(place for line in lines if line.startswith(PLACES) and (place := _place(line)).line)
-
-
-def _place(says: str) -> SourceLine:
-    file, _, position = says.partition(":")  # "at cs336_kernels/rmsnorm.py", "12 in rmsnorm_forward"
-    number = position.partition(" ")[0]
-    return SourceLine(says, file.rpartition(" ")[2], int(number) if number.isdecimal() and len(number) < 10 else 0)
+    file, why = data.get("file", ""), data.get("why", "")
+    return Finding(data["kind"], data["says"], places, data["error"], data["result"], data["numbers"], file, why)

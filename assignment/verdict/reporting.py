@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from assignment import failure, text
 from assignment.verdict import checks
 from assignment.verdict.case import Case, CheckCases
-from assignment.verdict.entries import CheckEntry, KernelEntry, MovedEntry, ProblemEntry, Problems, Report
+from assignment.verdict.entries import CheckEntry, KernelEntry, MovedEntry, ProblemEntry, Problems, Report, StaffNote
 from assignment.verdict.finding import OTHER, Finding, FindingEntry
 from assignment.verdict.score import FAIL, KEEPS_POINTS, NOT_GRADED, OK, TO_DO, CheckResult, by_itself, results
 from tests import operators
@@ -25,7 +25,7 @@ MAX_LISTED = 100  # figures of kernels, of a check
 class Circumstances:
     """Under which circumstances a grade was made."""
 
-    command: str  # that repeats it, up to the names of checks: "uv run grade.py --seed 7 --only"
+    command: str  # that repeats it: "uv run grade.py --seed 7"
     seed: int
     device: str  # "cpu-simulated", or "cuda" and the name of the GPU
     sandbox: str
@@ -44,7 +44,7 @@ def report(session: Circumstances, gathered: Sequence[CheckCases], failures: lis
     found = [*map(by_itself, gathered)]
     with failure.kept(failures):
         found = results(gathered)
-    graded, practice = [], []
+    graded, practice, notes = [], [], _told_staff(found)[:MAX_STAFF_NOTES]
     for problem in checks.problems().values():
         own = [result for result in found if result.check.problem == problem.name]
         if checks.is_practice(problem.name):
@@ -66,20 +66,21 @@ def report(session: Circumstances, gathered: Sequence[CheckCases], failures: lis
         "submission_sha256": session.submission_sha256,
         "import_error": text.clean(session.import_error),
         "grader_failures": [failure.end_of(problem) for problem in failures][:MAX_STAFF_NOTES],
-        "notes_to_staff": _notes_to_staff(found)[:MAX_STAFF_NOTES],
+        "notes_to_staff": [text.line(f"{one['check']}: {one['says']}") for one in notes],
+        "told_staff": notes,
         "problems": graded,
         "practice": practice,
     }
 
 
-def _notes_to_staff(results: list[CheckResult]) -> list[str]:
+def _told_staff(results: list[CheckResult]) -> list[StaffNote]:
     """Return each remark once, with the first case that it was made of."""
     said: dict[str, str] = {}
     for result in results:
         for case in result.cases:
             for note in case.staff:
                 said.setdefault(note, f"{result.check.name}[{case.name}]" if case.name else result.check.name)
-    return [text.line(f"{where}: {note}") for note, where in said.items()]
+    return [{"check": text.line(where), "says": text.line(note)} for note, where in said.items()]
 
 
 def _problem(
@@ -138,9 +139,9 @@ def _not_graded(name: str, title: str, points: float) -> CheckEntry:
 
 
 def check_entry(result: CheckResult, command: str, debug: str = "") -> CheckEntry:
-    """Return one check as the report shows it; command runs it again when its name is added, debug a case of it."""
-    good = result.status in KEEPS_POINTS
-    return {
+    """Return one check as the report shows it; command --only NAME runs it again, debug a case of it."""
+    good, worst = result.status in KEEPS_POINTS, result.worst
+    entry: CheckEntry = {
         "name": result.check.name,
         "claim": result.check.claim,
         "score": result.score,
@@ -152,7 +153,7 @@ def check_entry(result: CheckResult, command: str, debug: str = "") -> CheckEntr
         "hint": text.clean(_hint(result)),
         "function": result.check.function,
         "findings": findings_of(result),
-        "rerun": "" if good else text.line(f"{command} {result.check.name}"),
+        "rerun": "" if good else text.line(f"{command} --only {result.check.name}"),
         "debug": text.line(f"{debug} {_node(result)}") if debug and not good and result.worst else "",
         "margin": round(result.margin, 4) if result.margin < LARGEST_MARGIN else LARGEST_MARGIN,  # nor a NaN
         "map": {"case": text.line(case.name), **case.map} if (case := mapped(result)) and case.map else None,
@@ -163,6 +164,9 @@ def check_entry(result: CheckResult, command: str, debug: str = "") -> CheckEntr
         "compiled": _compiled(result.cases),
         "timings": [{"case": text.line(case.name), **case.timing} for case in result.cases if case.timing],
     }
+    if worst and not worst.ran:
+        entry["ran"] = False
+    return entry
 
 
 def findings_of(result: CheckResult) -> list[FindingEntry]:
@@ -173,9 +177,13 @@ def findings_of(result: CheckResult) -> list[FindingEntry]:
             hints = result.explained(case)
             of = case.finding or Finding(OTHER if case.status == FAIL else case.status, case.message)
             places = tuple(replace(one, says=text.line(one.says), path=text.line(one.path)) for one in of.places)
-            shown = replace(of, says=text.clean(of.says, MAX_NOTE_LINES), places=places)
+            shown = replace(of, says=in_brief(of.says), places=places, file=text.line(of.file), why=in_brief(of.why))
             found.setdefault(hints or of.cause, shown.as_json(text.line(case.name), hints))
     return [*found.values()][:MAX_FINDINGS]
+
+
+def in_brief(said: str) -> str:
+    return text.clean(said, MAX_NOTE_LINES)
 
 
 def _most_moved(cases: Iterable[Case]) -> list[MovedEntry]:
@@ -223,7 +231,7 @@ def _hint(result: CheckResult) -> str:
 
 def notes_of(cases: Iterable[Case]) -> list[str]:
     """Return what was remarked on a check's cases, each remark once, and not more than anybody reads."""
-    notes = (text.clean(note, MAX_NOTE_LINES) for case in cases for note in case.notes[:MAX_NOTES])
+    notes = (in_brief(note) for case in cases for note in case.notes[:MAX_NOTES])
     return list(dict.fromkeys(note for note in notes if note))[:MAX_NOTES]
 
 

@@ -7,7 +7,6 @@ from assignment.bank.cheats import HARMLESS, LOSES, MISTAKE, REFUSED, REVIEWED, 
 from assignment.bank.run.judging import Result
 from assignment.verdict import checks, score
 
-NOT_RUN = "not run: "  # a case whose function had been given up: it has no evidence of its own
 UNUSABLE = 2  # grade.py's exit status
 LIMITS_ALONE = "rlimits"  # the rung that hides nothing
 
@@ -83,8 +82,8 @@ def _evidence(cheat: Cheat, result: Result, own: list[str]) -> list[str]:
     """
     if cheat.expected == ZERO and _is_worthless(cheat, result, own):
         return []
-    messages = {name: result.verdicts[name].message for name in own if name in result.failed}
-    told = {name: text for name, text in messages.items() if NOT_RUN not in text}
+    lost = {name: result.verdicts[name] for name in own if name in result.failed}
+    told = {name: verdict.message for name, verdict in lost.items() if verdict.ran}  # the others have none of their own
     if cheat.expected == LOSES:
         told = {name: text for name, text in told.items() if any(part in name for part in cheat.loses)}
     silent = [name for name, text in told.items() if not re.search(cheat.evidence, text)]

@@ -18,12 +18,11 @@ import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from assignment.player import misuse, operations
-from assignment.pytorch_private import operation_names
+from assignment.pytorch_private import Argument, OpOverload, operation_names
 
 HEAP_CHECK = {"LD_PRELOAD": "libc_malloc_debug.so.0", "MALLOC_CHECK_": "3", "MALLOC_PERTURB_": "90"}
 PAGE = mmap.PAGESIZE
@@ -39,7 +38,7 @@ NUMBERS = (0.0, 1.0, -1.5, 3.0, float("inf"), float("nan"), 1e30, -1e30, 7, -3, 
 TEXTS = ("sum", "mean", "add", "multiply", "prod", "amax", "min", "max", "none", "floor", "trunc", "linear", "tanh")
 
 
-def overloads() -> Iterator[Any]:
+def overloads() -> Iterator[OpOverload]:
     """Yield every overload that a program may name; what goes along lists is played on each of their elements."""
     for name in sorted(operation_names()):
         found = operations.find(name)
@@ -76,7 +75,7 @@ class Maker:
     def __init__(self, seed: int) -> None:
         self._draw, self._arena = random.Random(seed), Arena()
 
-    def arguments(self, func: Any) -> tuple[list[Any], dict[str, Any]]:
+    def arguments(self, func: OpOverload) -> tuple[list[Argument], dict[str, Argument]]:
         self._arena.begin()
         one = [self._draw.randint(0, 4) or 3 for _ in range(self._draw.randint(0, 3))]
         self._shapes = [one, one, one, [1, *one], one[:-1], [self._draw.randint(0, 5)], []]
@@ -90,7 +89,7 @@ class Maker:
                 args.append(value)
         return args, kwargs
 
-    def _value(self, kind: str, argument: Any) -> Any:
+    def _value(self, kind: str, argument: torch.Argument) -> Argument:
         draw = self._draw
         if argument.has_default_value() and draw.random() < 0.4:
             return argument.default_value
@@ -111,7 +110,7 @@ class Maker:
                 return draw.choice(TEXTS)
         return None
 
-    def _integer(self, name: str) -> Any:
+    def _integer(self, name: str) -> int | torch.dtype:
         if name == "dtype":
             return self._draw.choice(DTYPES)
         return self._draw.choice((0, 1, 2, 3, 4)) if self._draw.random() < 0.6 else self._draw.choice(INTEGERS)
@@ -156,7 +155,7 @@ class Maker:
             typed.copy_(torch.tensor([draw.choice(kept) for _ in range(typed.numel())], dtype=dtype))
 
 
-def call(func: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
+def call(func: OpOverload, args: list[Argument], kwargs: dict[str, Argument]) -> None:
     """Call an operation as the player does, or leave it where the player would not call it."""
     with contextlib.suppress(Exception):
         if not misuse.misplaced(func, args, kwargs) and not misuse.out_of_range(func, args, kwargs):
@@ -164,7 +163,7 @@ def call(func: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
             operations.call(func, args, kwargs)
 
 
-def told(args: Any) -> str:
+def told(args: Argument | dict[str, Argument]) -> str:
     """Return arguments in words."""
     if isinstance(args, torch.Tensor):
         values = args.flatten()[:8].tolist()
@@ -174,7 +173,7 @@ def told(args: Any) -> str:
     return "[" + ", ".join(map(told, args)) + "]" if isinstance(args, list) else repr(args)
 
 
-def run(func: Any, seed: int, n_calls: int) -> str:
+def run(func: OpOverload, seed: int, n_calls: int) -> str:
     """Make calls in a child process; returns the one that ended it, in words, or ""."""
     read, write = os.pipe()
     pid = os.fork()

@@ -7,7 +7,7 @@ import multiprocessing
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -21,6 +21,11 @@ from assignment.pytest_private import runtestprotocol
 from assignment.verdict import checks, score
 from assignment.verdict.case import Case, CheckCases, held_by
 from assignment.verdict.finding import Explanation, explanation
+
+if TYPE_CHECKING:
+    from multiprocessing.queues import Queue
+
+    Jobs = Queue[list["GradingJob"] | None]
 
 CHUNK = 5  # jobs for one judge, at the most: seeds of one submission, whose kernels are then compiled once
 MOST_LOOKED_AT = 8  # cases of a check, for the sake of a hint
@@ -48,6 +53,7 @@ class Verdict:
     message: str = ""
     notes: list[str] = field(default_factory=list)  # what the simulator remarked during any of the cases
     hints: list[Explanation] | None = None  # what a wrong result may come from
+    ran: bool = True  # False where the function had been given up before
 
 
 @dataclass(frozen=True)
@@ -116,7 +122,7 @@ def judge_all(jobs: list[GradingJob], device: str, processes: int) -> Iterator[R
             process.join()
 
 
-def _judge(queue: Any, results: Any, device: str, judged_by: str) -> None:
+def _judge(queue: "Jobs", results: "Queue[Result | str]", device: str, judged_by: str) -> None:
     import torch
 
     torch.set_num_threads(1)
@@ -138,7 +144,9 @@ def _judge(queue: Any, results: Any, device: str, judged_by: str) -> None:
 class GradingLoop(GraderProblems):
     """A pytest plugin that runs the collected checks on one submission after the other."""
 
-    def __init__(self, pool: Pool, first: list[GradingJob], queue: Any, results: Any, judged_by: str) -> None:
+    def __init__(
+        self, pool: Pool, first: list[GradingJob], queue: "Jobs", results: "Queue[Result | str]", judged_by: str
+    ) -> None:
         super().__init__()
         self._pool, self._first, self._queue, self._results = pool, first, queue, results
         self._judged_by = judged_by
@@ -148,7 +156,7 @@ class GradingLoop(GraderProblems):
         items: dict[str, list[pytest.Item]] = {}
         for item in session.items:
             items.setdefault(plugin.check_name(item), []).append(item)
-        chunk = self._first
+        chunk: list[GradingJob] | None = self._first
         while chunk is not None:
             for job in chunk:
                 self._results.put(self._run(job, items))

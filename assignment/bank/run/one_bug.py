@@ -9,13 +9,18 @@ import types
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from assignment.protocol.requests import Call, Direct
 from assignment.submission import Submission
 from assignment.verdict.case import Case
 from assignment.verdict.finding import FAULTS, NEVER_STORED, RAISED
 from assignment.verdict.score import GRADER_ERROR
+
+if TYPE_CHECKING:
+    import pytest
+
+    from assignment.judge.replies import Reply
 
 ENGINES = ("simulator", "guarded", "interpreter", "cuda")
 RIGHT, WRONG, ERROR, FAULT = "right", "wrong", "error", "fault"
@@ -51,7 +56,7 @@ def run(files: dict[str, bytes], check: str, engine: str) -> BugOutcome:
 
         outcome = BugOutcome(ERROR, "", "no case was run")
 
-        def pytest_runtestloop(self, session: Any) -> bool:
+        def pytest_runtestloop(self, session: "pytest.Session") -> bool:
             for item in session.items:
                 if item.name.partition("[")[2].removesuffix("]") in CASES:
                     case = run_case(item)
@@ -127,7 +132,7 @@ class Here:
     def settle(self) -> None:
         """Do nothing: nothing is recorded."""
 
-    def ask(self, request: Direct, tensors: list) -> tuple[Any, list]:
+    def ask(self, request: Direct, tensors: list) -> "tuple[Reply | None, list]":
         """Return the answer to a request, read as a worker's is."""
         from assignment.judge import replies
         from assignment.protocol import wire

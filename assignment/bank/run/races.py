@@ -56,7 +56,7 @@ def raced(session: SpeedSession, function: str) -> tuple[float, bool, str]:
         speed(function, shape, torch.bfloat16, against=peer, reach=0.0, **options)
     except (AssertionError, TestFailed) as error:
         return 0.0, False, " ".join(str(error).split())[:160]
-    return speed.ratio, bool(speed.doubts), "; ".join(speed.doubts) or speed.measured
+    return speed.ratio, bool(speed.doubts), "; ".join(map(str, speed.doubts)) or speed.measured
 
 
 def cheats(names: list[str]) -> int:

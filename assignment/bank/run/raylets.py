@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-SIZES: dict[str, Any] = {"object_store_memory": 80 << 20, "memory": 64 << 30}  # bytes; the memory is not taken
+SIZES: dict[str, int] = {"object_store_memory": 80 << 20, "memory": 64 << 30}  # bytes; the memory is not taken
 
 
 class Raylets:

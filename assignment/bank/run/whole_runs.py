@@ -66,7 +66,9 @@ def grade(job: GradingJob, device: str, judged_by: str) -> Result:
         report, wrong = read_report(bait.root, job) if status in (0, failure.BROKEN) else (None, [])
         trouble += wrong
         verdicts = {
-            check["name"]: Verdict(check["status"], check.get("margin", 0.0), "", check["message"])
+            check["name"]: Verdict(
+                check["status"], check.get("margin", 0.0), "", check["message"], ran=check.get("ran", True)
+            )
             for check in (reporting.entries_of(report) if report else ())
         }
         said = (bait.root / "stderr").read_text(errors="replace")[-500:]

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from assignment import text
 from assignment.classroom.autograder import results
-from assignment.commands.doctor.machine import GB, MEMORY_GB, MEMORY_OF_A_JOB_GB, contents, free_memory
+from assignment.commands.doctor.machine import GB, MEMORY_GB, MEMORY_OF_A_JOB_GB, free_memory
 from assignment.commands.files import replace
 from assignment.submission import Submission, UnusableSubmission, uploaded
 from assignment.verdict.entries import Report
@@ -46,9 +46,9 @@ class HarnessFailed(Exception):
 def processors() -> float:
     """Return how many processors the container may use, as its control group says."""
     found = float(len(os.sched_getaffinity(0)))
-    quota, _, period = contents("/sys/fs/cgroup/cpu.max").strip().partition(" ")
+    quota, _, period = text.of("/sys/fs/cgroup/cpu.max").strip().partition(" ")
     if not period:
-        quota, period = (contents(f"/sys/fs/cgroup/cpu/cpu.cfs_{name}_us").strip() for name in ("quota", "period"))
+        quota, period = (text.of(f"/sys/fs/cgroup/cpu/cpu.cfs_{name}_us").strip() for name in ("quota", "period"))
     return min(found, int(quota) / int(period)) if quota.isdecimal() and period.isdecimal() else found
 
 

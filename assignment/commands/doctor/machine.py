@@ -11,6 +11,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from assignment import text
 from assignment.sandbox import rungs
 
 OK, WARN, FAIL = "ok", "warn", "FAIL"
@@ -64,7 +65,7 @@ def sandbox() -> MachineFinding:
     advice = "take a machine, or start the container, with user name spaces or Landlock allowed"
     if "not installed" in problems[rungs.BUBBLEWRAP]:
         advice = "apt install bubblewrap"
-    elif contents(UBUNTUS_SETTING).strip() == "1":
+    elif text.of(UBUNTUS_SETTING).strip() == "1":
         advice = f"allow user name spaces: sudo sysctl kernel.{UBUNTUS_SETTING.name}=0"
     return MachineFinding(
         WARN, "sandbox", f"none but limits ({worse})", f"enough for your own code; for others', {advice}"
@@ -88,24 +89,16 @@ def memory() -> MachineFinding:
 
 def free_memory() -> int:
     """Return the bytes that the machine, or the container around us, has left."""
-    found = re.search(r"MemAvailable:\s+(\d+) kB", contents("/proc/meminfo"))
+    found = re.search(r"MemAvailable:\s+(\d+) kB", text.of("/proc/meminfo"))
     free = [int(found[1]) << 10] if found else []
     for limit, used in (
         ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
         ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
     ):
-        most, now = contents(limit).strip(), contents(used).strip()
+        most, now = text.of(limit).strip(), text.of(used).strip()
         if most.isdecimal() and now.isdecimal():
             free.append(max(0, int(most) - int(now)))
     return min(free, default=0)
-
-
-def contents(path: str | Path) -> str:
-    """Return a file's text; an empty string if it cannot be read."""
-    try:
-        return Path(path).read_text()
-    except OSError:
-        return ""
 
 
 def python(*arguments: str) -> tuple[str, str]:

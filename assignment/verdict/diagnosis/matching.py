@@ -171,20 +171,19 @@ class Wrong:
         return self._agrees(self.distance(outputs), outputs)
 
     def _agrees(self, error: float, outputs: Sequence[Tensor]) -> bool:
-        return (error <= self._enough or self._leaves_little(error, outputs)) and self._is_near(outputs)
+        return (error <= self._enough or self._leaves_little(error, outputs)) and are_near(
+            self._got, outputs, self._expected
+        )
 
     def _leaves_little(self, error: float, outputs: Sequence[Tensor]) -> bool:
         """Return whether little of a large error is left: a few values round differently."""
         if not error <= REST_LARGEST * self._unexplained < math.inf:
             return False
         for ours, theirs, want in zip(self._got, outputs, self._expected.values(), strict=True):
-            left, whole = (root_mean_square(ours.double() - x) for x in (theirs, want.value))
+            left, whole = ((ours.double() - x).square().mean().sqrt() for x in (theirs, want.value))
             if error_over_bound(ours, theirs, want) > 1 and not left <= REST * whole:
                 return False
         return True
-
-    def _is_near(self, outputs: Sequence[Tensor]) -> bool:
-        return are_near(self._got, outputs, self._expected)
 
 
 def constant_factor(result: Wrong) -> Explanation | None:
@@ -200,10 +199,6 @@ def constant_factor(result: Wrong) -> Explanation | None:
     section = MODELS[result.call.function].section
     says, look = f"Everywhere alike your {told} what it should be", "Which factor is missing, or one too many?"
     return Explanation(f"factor of {' and '.join(factors)}", says, section, look, tuple(map(float, in_digits)))
-
-
-def root_mean_square(x: Tensor) -> float:
-    return x.square().mean().sqrt().item()
 
 
 def _by_entry(got: Tensor, want: Expected, n_batch: int) -> Tensor:

@@ -167,6 +167,26 @@ def check_lanes_of_one_access_come_in_any_order() -> None:
 
 
 @triton.jit
+def count_kernel(count_ptr, y_ptr, OF: tl.constexpr, LANES: tl.constexpr, SIZE: tl.constexpr):
+    at = tl.arange(0, SIZE)
+    found = tl.atomic_add(count_ptr + at % OF, 1, mask=at < LANES)
+    if LANES == SIZE:
+        tl.store(y_ptr + at, found)
+
+
+def check_tickets_of_lanes_are_told() -> None:
+    """With their line, where they are used: not those of different addresses."""
+    for of, lanes, is_told in ((2, 16, True), (16, 16, False), (2, 8, False)):
+        count, y = torch.zeros(16, dtype=torch.int32), torch.zeros(16, dtype=torch.int32)
+        with Call(seed=3) as call:
+            count_kernel[(1,)](count, y, of, lanes, 16)
+        assert count.sum() == lanes
+        told = [text for text in call.warnings if "the order of lanes is left open" in text]
+        assert len(call.warnings) == len(told) == is_told
+        assert all("found = tl.atomic_add(" in text for text in told)
+
+
+@triton.jit
 def reorder_kernel(x_ptr, y_ptr, ROWS: tl.constexpr, SHAPE: tl.constexpr, REORDER: tl.constexpr):
     x = tl.load(x_ptr + tl.arange(0, ROWS)[:, None] * 4 + tl.arange(0, 4)[None, :])
     y = tl.ravel(tl.reshape(x, SHAPE, can_reorder=REORDER))

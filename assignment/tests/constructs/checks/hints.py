@@ -81,6 +81,24 @@ def check_rows_that_wrap_as_in_libraries_stay_right() -> None:
 
 
 @triton.jit
+def wrapped_columns_kernel(x_ptr, y_ptr, N, BLOCK: tl.constexpr):
+    columns = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    wrapped = tl.max_contiguous(tl.multiple_of(columns % N, BLOCK), BLOCK)
+    tl.store(y_ptr + columns, tl.load(x_ptr + wrapped), mask=columns < N)
+
+
+def check_a_false_hint_that_changes_no_access_says_nothing() -> None:
+    """Columns wrap between two vectors; within one it is a fault."""
+    for n in (640, 656, 700):
+        x, y = torch.randn(n), torch.zeros(n)
+        with Call() as call:
+            wrapped_columns_kernel[(2,)](x, y, n, 512)
+        assert torch.equal(x, y)
+        assert call.warnings == []
+    says(raised(FalseHint, wrapped_columns_kernel[(2,)], torch.randn(703), torch.zeros(703), 703, 512), "misaligned")
+
+
+@triton.jit
 def constant_kernel(x_ptr, y_ptr, SAME: tl.constexpr, SIZE: tl.constexpr):
     at = tl.arange(0, SIZE)
     mask = tl.max_constancy(at % 4 < 2, SAME)
@@ -128,3 +146,17 @@ def check_a_hint_on_a_parameter_is_lost() -> None:
         inner_kernel[(1,)](x, y, 3, 512)
     assert torch.equal(y, x[3:515])
     assert call.warnings == []
+
+
+@triton.jit
+def add_kernel(y_ptr, shift, SIZE: tl.constexpr):
+    at = tl.arange(0, SIZE)
+    tl.atomic_add(y_ptr + tl.multiple_of(at + shift, 16), (at * 0 + 1).to(y_ptr.dtype.element_ty), mask=at < SIZE)
+
+
+def check_atomic_sums_of_floats_are_vectors_too() -> None:
+    """From the H100 on; those of integers are not."""
+    says(raised(FalseHint, add_kernel[(1,)], torch.zeros(1024), 3, 512), "updates a misaligned address")
+    y = torch.zeros(1024, dtype=torch.int32)
+    add_kernel[(1,)](y, 3, 512)
+    assert y.sum() == 512

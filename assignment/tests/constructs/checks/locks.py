@@ -51,6 +51,23 @@ def check_locks_and_counters():
             raised(Race, last_block_kernel[(4,)], torch.zeros(4), torch.zeros_like(lock), y, "acq_rel", True)
 
 
+@triton.jit
+def share_kernel(partial_ptr, counter_ptr, y_ptr):
+    tl.store(partial_ptr + tl.program_id(0), tl.program_id(0) + 1.0)
+    share = (tl.atomic_add(counter_ptr, 1) + 1) / tl.num_programs(0)
+    if tl.exp(share - 1.0) == 1.0:
+        tl.store(y_ptr, tl.sum(tl.load(partial_ptr + tl.arange(0, 4))))
+
+
+def check_what_is_computed_of_a_counter_orders_too():
+    """By operations whose last bits are drawn."""
+    for seed in range(5):
+        y = torch.zeros(1)
+        with calls.Call(seed=seed):
+            share_kernel[(4,)](torch.zeros(4), torch.zeros(1, dtype=torch.int32), y)
+        assert y.item() == 10
+
+
 def check_what_is_no_lock():
     """One without acquire or release, and a sum over a block guard nothing."""
 

@@ -30,7 +30,7 @@ def wrong(launch: Callable[..., object], expected: torch.Tensor, *how: str) -> t
             except MemoryFault as fault:
                 said.append(str(fault))
         count += not torch.equal(y, expected)
-        said += seen.orders
+        said += map(str, seen.orders)
     return count, said
 
 

@@ -19,6 +19,29 @@ STYLES = (
             tile_size = min(64, 4096 // d_tile_size) → tile_size = 64 if d_tile_size <= 128 else 32
         """),
     ),
+    style(  # row by row the maximum moves where it has grown much, as FlashAttention-4 has it; exp(8) fits in 16 bits
+        "forward_lazy_rows",
+        *lines("""
+            new_max = tl.maximum(row_max, tile_max) → new_max = tl.where(tile_max > row_max + 8.0, tile_max, row_max)
+        """),
+    ),
+    style(  # what was summed is rescaled only where the maximum of some row has grown much
+        "forward_lazy_tiles",
+        *put(
+            SOFTMAX="""\
+        tile_max = tl.max(s, axis=1)
+        if tl.max(tile_max - row_max, axis=0) > 8.0:
+            new_max = tl.maximum(row_max, tile_max)
+            rescale = tl.exp(row_max - new_max)
+            row_sum = row_sum * rescale
+            acc = acc * rescale[:, None]
+            row_max = new_max
+        p = tl.exp(s - row_max[:, None])
+        row_sum += tl.sum(p, axis=1)
+        acc += tl.dot(p.to(v.dtype), v)
+"""
+        ),
+    ),
     style(  # the first pass over the keys finds lse, the second adds up exp(s − lse) v, which is never rescaled
         "forward_two_pass",
         (

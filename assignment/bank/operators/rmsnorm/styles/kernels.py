@@ -6,12 +6,31 @@ from assignment.bank.operators.rmsnorm.styles.parts import (
     KERNELS,
     PROBLEMS,
     above,
+    below,
     other_backward,
 )
 
 __all__ = ["FILES", "PROBLEMS", "STYLES"]
 
 STYLES = (
+    style(  # the inverse root by Newton's iteration, from a guess by bits, until the worst row of a tile is near
+        "rmsnorm_newton",
+        ("    rstd = 1.0 / tl.sqrt(mean_of_squares + eps)\n", "    rstd = _inverse_root(mean_of_squares + eps)\n"),
+        below(
+            """\
+@triton.jit
+def _inverse_root(x):
+    root = (0x5F3759DF - (x.to(tl.int32, bitcast=True) >> 1)).to(tl.float32, bitcast=True)
+    error = 1.0 - x * root * root
+    turns = 0
+    while (tl.max(tl.abs(error), axis=0) > 1e-4) & (turns < 20):
+        root += 0.5 * root * error
+        error = 1.0 - x * root * root
+        turns += 1
+    return root + 0.5 * root * error
+"""
+        ),
+    ),
     style(  # a grid of tiles in two dimensions, with atomic adds for whatever crosses a tile's border: dw, and the sum
         # of a row wider than a tile; in algebra dx = rstd (g − x · rstd² Σ g x / d), g = w dy
         "rmsnorm_atomics",
