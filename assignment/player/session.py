@@ -74,8 +74,7 @@ class PlayerSession:
                 assert_never(request)
         if (size := sum(t.numel() * t.itemsize for group in groups for t in group)) > wire.MAX_REPLY_PAYLOAD:
             return Failed(f"results of {size:,} bytes, expected those of the handout"), []
-        if isinstance(request, Call):
-            # each in memory of its own
+        if isinstance(request, Call):  # each in memory of its own
             groups = [[result.clone() for result in group] for group in groups]
         groups = [*groups, figures] if figures else groups
         seen_of, numbers = constants.packed(seen.constants) if request.notes_constants else ([], [])

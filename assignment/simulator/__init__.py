@@ -11,7 +11,7 @@ the interpreter's plan (run the kernel as Python, once per program) and replaces
     access      masked load, store and atomic: the only module that touches tensors
     watch       checks and counts every access of a launch: `regions` maps addresses to tensors,
                 `layout` knows which addresses are elements, `races` orders the accesses (recorded
-                in a `shadow` of the memory; `acquired` tracks which atomics a program looked at),
+                in a `shadow` of the memory),
                 `undefined` finds unwritten values, `trace` counts bytes, `l2` what a cache would fetch;
                 `faults` are the errors, `suspects` their likely causes, and `calls` collects them by call
     costs       what PyTorch moves between launches, and the total
@@ -24,7 +24,9 @@ the interpreter's plan (run the kernel as Python, once per program) and replaces
                 `variables` are what the rewritten code calls, and `rounds` counts the turns of its
                 loops; `constants` are noted where they are compared with the compiler's
     arguments   types the arguments of a launch; `kernel_values` are what variables of a kernel hold
-    launch      runs the programs of a grid
+    launch      runs the programs of a grid; those that may have to do with each other twice: `meeting` runs them in
+                order, then by a schedule, as coroutines (`programs`); `scheduled` are their accesses there, and `stores`
+                what others do not see yet
     autotune    takes the first fitting configuration instead of timing all
     host        stands in for the GPU: Triton's driver; `one_gpu` is torch.cuda with the `properties` of a GPU and
                 its `streams`; fresh memory is NaN

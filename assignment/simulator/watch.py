@@ -432,7 +432,7 @@ class Watch:
         self._order(addresses, order)
 
     def _is_unused(self) -> bool:
-        """Return whether nobody uses what the atomic of the moment returns."""
+        """Return whether what the atomic of the moment returns is used nowhere."""
         where = place()
         return bool(where) and (where[0][0].co_filename, where[0][1]) in self.unused
 
