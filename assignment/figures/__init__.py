@@ -27,6 +27,7 @@ FIGURES: dict[str, Callable[[], Drawing]] = {
     "formats": numerics.formats,
     "number_line": numerics.number_line,
     "sum_error": numerics.sum_error,
+    "two_orders": numerics.two_orders,
     "two_trees": numerics.two_trees,
     "processes": grader.processes,
 }

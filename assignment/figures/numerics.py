@@ -142,6 +142,29 @@ def sum_error() -> Drawing:
     return drawing
 
 
+def two_orders() -> Drawing:
+    """Draw two programs that take a ticket by a load and an atomic: one after the other, and at once."""
+    drawing = Drawing(720, 232, "Two programs take tickets: one after the other they get 0 and 1, at once both get 0")
+    for left, title, starts, tickets in (
+        (20, "one after the other", (0, 140), (0, 1)),
+        (390, "at once", (0, 36), (0, 0)),
+    ):
+        drawing.text(left, 28, title, bold=True)
+        colour = "green" if tickets == (0, 1) else "red"
+        for row, (start, ticket) in enumerate(zip(starts, tickets, strict=True)):
+            y = 52 + 62 * row
+            drawing.text(left, y + 20, "AB"[row], size=12)
+            step = 70 if colour == "green" else 78
+            drawing.box(left + 22 + start, y, 64, 30, f"load: {ticket}", colour, size=12)
+            drawing.box(left + 22 + start + step, y, 64, 30, "add 1", "grey", size=12)
+        drawing.line(left + 22, 172, left + 310, 172, "grey-line", thick=1)
+        drawing.text(left + 22, 190, f"tickets {tickets[0]} and {tickets[1]}", size=12, colour=f"{colour}-line")
+    drawing.note(
+        20, 216, "Time runs to the right. ticket = tl.atomic_add(count_ptr, 1) is a single step: 0 and 1, always."
+    )
+    return drawing
+
+
 def two_trees() -> Drawing:
     """Draw a mean of means of four numbers in two trees: by halves, and one by one."""
     drawing = Drawing(720, 284, "A mean of means of 2, 2, 2 and 10, by halves and one by one")

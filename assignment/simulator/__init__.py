@@ -25,8 +25,8 @@ the interpreter's plan (run the kernel as Python, once per program) and replaces
                 loops; `constants` are noted where they are compared with the compiler's
     arguments   types the arguments of a launch; `kernel_values` are what variables of a kernel hold
     launch      runs the programs of a grid; those that may have to do with each other twice: `meeting` runs them in
-                order, then by a schedule, as coroutines (`programs`); `scheduled` are their accesses there, and `stores`
-                what others do not see yet
+                order, then by a schedule, as coroutines (`programs`); `scheduled` are their accesses there, and
+                `stores` what others do not see yet
     autotune    takes the first fitting configuration instead of timing all
     host        stands in for the GPU: Triton's driver; `one_gpu` is torch.cuda with the `properties` of a GPU and
                 its `streams`; fresh memory is NaN

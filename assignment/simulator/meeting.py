@@ -36,7 +36,7 @@ class MeetingPrograms:
     def run(self, ids: Sequence[Program], waits: bool) -> None:
         """Run all programs; `waits` is whether they have a loop in which they can wait for each other."""
         watch = self._watch
-        watch.programs = Programs(self._leave, _variables, watch.name_at)
+        watch.programs = Programs(self._leave, _variables, watch.awaited)
         watch.programs.run(ids, self._run_one)
         if not watch.has_met or len(ids) < 2:
             return
@@ -44,7 +44,7 @@ class MeetingPrograms:
         differs, waits = watch.take_back(), waits or watch.programs.has_slept
         seed = f"{self._call.seed} {self._call.n_launches}"
         schedule = random.Random(seed).choice(SCHEDULES)
-        programs = Programs(self._leave, _variables, watch.name_at, schedule, seed)
+        programs = Programs(self._leave, _variables, watch.awaited, schedule, seed)
         with watch.in_another_order(programs) as scheduled:
             try:
                 programs.run(sorted(ids, key=lambda program: program[::-1]), self._run_one, waits)

@@ -9,7 +9,7 @@ import contextvars
 import ctypes
 import random
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from assignment.protocol.said import Said
 
 from .faults import Deadlock, OutOfBounds, Place, Program, Race, at, place
 from .numerics import ADDRESS
+from .races import RaceEvent
 from .stores import Stores
 
 AT_ONCE = 132 * 32  # programs that a GPU holds at the most: 132 multiprocessors of at most 32
@@ -26,6 +27,7 @@ _RESIDENT = 132  # that a schedule begins with
 _CONTENDED = 16  # where they sleep already when they run one by one, or exchange
 _TRIES = 20_000  # of programs that all sleep, before they are taken to do so for ever
 _SWITCHES = 200_000  # of a schedule, after which programs run one by one
+_TOO_MANY = 50 * _SWITCHES  # programs that wake each other for ever
 _SHOWN = 3  # programs of a deadlock
 _CHANGES = 0.03  # the share of points at which a schedule by priorities changes one
 
@@ -97,7 +99,7 @@ class Programs:
         self,
         leave: Callable[[], Callable[[], None]],
         variables: Callable[[], Hashable],
-        name: Callable[[int], str],
+        awaited: Callable[[int, Collection[Place]], tuple[str, RaceEvent | None]],
         schedule: Schedule = IN_ORDER,
         seed: str = "",
     ) -> None:
@@ -106,10 +108,10 @@ class Programs:
         Args:
             leave: returns what goes on with the program that runs, after another one has run.
             variables: returns those of the program that runs, and where it is.
-            name: of the element at an address.
+            awaited: returns the name of the element at an address, and who changed it last, but for those who wait.
             schedule, seed: in which order they run.
         """
-        self._leave, self._variables, self._name = leave, variables, name
+        self._leave, self._variables, self._awaited = leave, variables, awaited
         self.schedule, self._rng = schedule, random.Random(seed)
         self.stores = Stores(self._rng) if schedule.is_weak else None
         self._live: list[Running] = []
@@ -159,6 +161,8 @@ class Programs:
     def _next(self) -> Running:
         while not self._awake:
             self._wake_one()
+        if self._n_switches > _TOO_MANY:
+            raise self._deadlock()
         policy = self.schedule.policy if self._n_switches < _SWITCHES else IN_ORDER.policy
         if policy == "random":
             return self._awake[int(self._rng.random() * len(self._awake))]
@@ -229,13 +233,18 @@ class Programs:
             self._wake([one for one in self._asleep if _lies_at(one.waits_for, one.asked[one.waits_for])])
 
     def _deadlock(self) -> Deadlock:
+        places = {one.where for one in self._asleep}
         parts: list[str | Said] = [f"{Deadlock.kind}: {len(self._asleep)} programs wait, and nothing changes any more"]
         for one in self._asleep[:_SHOWN]:
-            parts += [f"  program {one.program} waits for {self._name(one.waits_for)}", at(one.where, "    ")]
+            name, by = self._awaited(one.waits_for, places)
+            value = int.from_bytes(one.asked[one.waits_for], "little", signed=True)
+            parts += [f"  program {one.program} waits for {name}, which stays {value}", at(one.where, "    ")]
+            if by is None:
+                parts.append("    no program has stored to it")
+            else:
+                parts += [f"    such are changed by program {by.program}, who does it no more", at(by.where, "      ")]
         if self._waiting:
             parts.append(f"  a GPU holds at most {AT_ONCE:,} at once: {len(self._waiting):,} more have not begun")
-        else:
-            parts.append("  none that is left stores to what they wait for: who should do it?")
         return Deadlock(*parts)
 
 

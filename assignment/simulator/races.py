@@ -10,7 +10,7 @@ The threads of one program do not wait for each other either: what one lane stor
 only after a barrier.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -161,6 +161,15 @@ class Races:
         for lock in self.actor.acquired:
             released.update({p: max(e, released.get(p, 0)) for p, e in self._released[lock].items()})
         released[self.actor.program] = len(self._events) - 1
+
+    def last_change(self, shadow: Shadow, index: np.ndarray, but: Collection[Place]) -> RaceEvent | None:
+        """Return the last event that changed these elements, or any other of the shadow, not in these lines."""
+        marks = [shadow.marks[mark] for mark in ("store", "same", "atomic") if mark in shadow.marks]
+        for numbers in (np.concatenate([mark[index] for mark in marks]), np.concatenate(marks)) if marks else ():
+            for number in np.unique(numbers)[::-1].tolist():
+                if number and self._events[number].where not in but:
+                    return self._events[number]
+        return None
 
     def _event(self, action: str) -> int:
         self._events.append(RaceEvent(self.actor.program, action, place(), self.actor.number))

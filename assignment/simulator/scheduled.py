@@ -147,7 +147,7 @@ class ScheduledRun:
             self._stores.keep_back(self._me, addresses, dtype, update)
             return np.zeros(addresses.shape, dtype)
         lying = gather(addresses, dtype)
-        found = lying if self._split is None else self._split
+        found = lying if self._split is None or self._split.shape != lying.shape else self._split
         new = theirs(operation, found, *operands).astype(dtype)
         scatter(addresses, new)
         is_changed = self._changed(addresses, lying, new)

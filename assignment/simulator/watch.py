@@ -28,7 +28,7 @@ from .faults import (
 )
 from .kernel_values import KernelValue
 from .programs import Programs
-from .races import MIXED, Lanes, Races
+from .races import MIXED, Lanes, RaceEvent, Races
 from .regions import Region, Regions
 from .scheduled import Order, ScheduledRun
 from .trace import LaunchCost, Traffic, distinct
@@ -104,6 +104,7 @@ class Watch:
         """End the launch."""
         if self.record:
             self.record.end()
+            self.record = None
 
     def admit(self, name: str, tensor: torch.Tensor) -> np.uint64:
         """Add an argument of the launch; returns its address as the kernel gets it."""
@@ -197,10 +198,17 @@ class Watch:
         """Whether programs touch elements together, in an order that may matter."""
         return self._races.has_met
 
-    def name_at(self, address: int) -> str:
-        """Return the name of the element at an address of the kernel's."""
+    def awaited(self, address: int, where: Collection[Place]) -> tuple[str, RaceEvent | None]:
+        """Return the name of an element that programs wait for, in these lines, and what others last did to it.
+
+        That is what they did to its tensor, where they did nothing to itself.
+        """
         found = self._regions.find(np.array([address], np.uint64), 1, "waits for")
-        return found[0].name_at(int(found[1][0])) if found else "an element"
+        assert found is not None
+        region, offsets = found
+        shadow = self._regions.shadow(region)
+        index = shadow.pieces(region.shadow_offsets(offsets), shadow.unit)
+        return region.name_at(int(offsets[0])), self._races.last_change(shadow, index, where)
 
     def _try_undefined(self, body: Callable[[], KernelValue], first: list[Write]) -> None:
         _take_back(first)
