@@ -15,6 +15,7 @@ from rich.console import Console
 from assignment import text
 from assignment.commands import collector, files, report
 from assignment.commands.settings import Settings
+from assignment.protocol.said import SourceLine
 from assignment.tests import class_made
 from assignment.tests.specification import explanations
 from assignment.verdict import causes, finding, reporting
@@ -290,6 +291,15 @@ def test_a_finding_is_read_as_the_report_has_it():
     assert finding.finding(data) == seen
     assert causes.misconceptions({"findings": [data, data]}) == [hint]
     assert data["case"] == "d = 8"
+
+
+def test_lines_that_a_process_makes_up_take_little_room():
+    long = tuple(SourceLine("x" * 9000, "y" * 9000, line) for line in range(16))
+    case = Case("a", "FAIL", finding=Finding("race", "race", long))
+    (check,) = [check for check in without_practice(declared()) if check.name.endswith("::test_eps")][:1]
+    (found,) = reporting.findings_of(CheckResult(check, (case,), 1))
+    assert len(found["places"]) == len(found["lines"]) == reporting.MAX_PLACES
+    assert len(str(found)) < 3 * reporting.MAX_PLACES * reporting.MAX_PLACE
 
 
 def test_a_finding_of_an_older_grader_has_a_cause():

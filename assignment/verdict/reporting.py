@@ -5,6 +5,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from assignment import failure, text
+from assignment.protocol.said import SourceLine
 from assignment.verdict import checks
 from assignment.verdict.case import Case, CheckCases
 from assignment.verdict.entries import CheckEntry, KernelEntry, MovedEntry, ProblemEntry, Problems, Report, StaffNote
@@ -17,6 +18,7 @@ LARGEST_MARGIN = 1e9  # JSON has no infinity
 MAX_NOTES = 5  # of a check
 MAX_FINDINGS = 8  # likewise
 MAX_NOTE_LINES = 6
+MAX_PLACES, MAX_PLACE = 8, 300  # of a finding, and characters of one
 MAX_STAFF_NOTES = 20
 MAX_LISTED = 100  # figures of kernels, of a check
 
@@ -176,10 +178,14 @@ def findings_of(result: CheckResult) -> list[FindingEntry]:
         if case.status not in (OK, TO_DO, NOT_GRADED):
             hints = result.explained(case)
             of = case.finding or Finding(OTHER if case.status == FAIL else case.status, case.message)
-            places = tuple(replace(one, says=text.line(one.says), path=text.line(one.path)) for one in of.places)
+            places = tuple(map(_shown, of.places[:MAX_PLACES]))
             shown = replace(of, says=in_brief(of.says), places=places, file=text.line(of.file), why=in_brief(of.why))
             found.setdefault(hints or of.cause, shown.as_json(text.line(case.name), hints))
     return [*found.values()][:MAX_FINDINGS]
+
+
+def _shown(place: SourceLine) -> SourceLine:
+    return replace(place, says=text.clean(place.says, 1, MAX_PLACE), path=text.clean(place.path, 1, MAX_PLACE))
 
 
 def in_brief(said: str) -> str:
