@@ -4,8 +4,9 @@ The compiler knows of a block along each axis how many neighbours follow one ano
 such group can be divided, and how many neighbours are equal (Triton's `lib/Analysis/AxisInfo.cpp`). From that it
 chooses how many elements a thread loads or stores at once, at most 16 bytes. `tl.multiple_of`, `tl.max_contiguous` and
 `tl.max_constancy` replace what it knows. Where such a promise does not hold, an access is made in the vectors that
-follow from it, with a warning; one at a misaligned address is a fault. Known limit: what a loop carries is known here
-as it is in each turn, and to the compiler as in all of them.
+follow from it, with a warning; one at a misaligned address is a fault. If the vectors are what the kernel says, as
+where libraries' rows wrap between two, nothing is told. Known limit: what a loop carries is known here as it is in
+each turn, and to the compiler as in all of them.
 """
 
 from collections.abc import Callable, Sequence
@@ -121,7 +122,7 @@ class Believing(Builder):
             return ptrs, mask
         axis, size = self._vector(ptrs)
         compiled = self._in_vectors(ptrs, mask, axis, size)
-        if compiled.is_right:
+        if size == 1 or compiled.is_right:
             return ptrs, mask
         self.watch.false_hint(promised)
         size = min(size, max(ptrs.data.size // (32 * self.options.num_warps), 1), self._like(mask, ptrs, axis))

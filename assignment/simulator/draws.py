@@ -17,7 +17,8 @@ import numpy as np
 
 MOVED_OF = 4  # seeds in a row there is one that moves last bits, which takes twice the time
 _MOST_IN_A_THREAD = 3  # binary digits of a number of registers
-_INEXACT, _NORMAL = np.dtype(np.float32), np.finfo(np.float32)
+_INEXACT = np.dtype(np.float32)
+_LEAST, _MOST = np.finfo(_INEXACT).tiny, np.finfo(_INEXACT).max  # of numbers that move
 
 
 class Tree(NamedTuple):
@@ -71,6 +72,6 @@ class Draws:
         with np.errstate(all="ignore"):
             exact = np.abs(function(*(x.astype(np.float64) if x.dtype == _INEXACT else x for x in operands)))
             size = np.abs(result)
-            moves = (size >= _NORMAL.tiny) & (size <= _NORMAL.max)
+            moves = (size >= _LEAST) & (size <= _MOST)
             away, back = moves & (exact > size), moves & (exact < size)
             return (result.view(np.int32) + away.view(np.int8) - back.view(np.int8)).view(_INEXACT)

@@ -27,6 +27,7 @@ _NUMPY_TYPE = {
 }
 FP8 = (FP8E4NV, FP8E5)  # those of a Hopper GPU
 _POINTER = np.dtype(np.uint64)
+_TINY = np.finfo(np.float32).tiny
 _CANONICAL_NAN = {1: 0x7F, 2: 0x7FFF, 4: 0x7FFFFFFF, 8: 0x7FFFFFFFFFFFFFFF}  # by size in bytes
 
 # the bits of an address; those above hold the number of its tensor
@@ -135,7 +136,7 @@ def flush_subnormals(values: np.ndarray) -> np.ndarray:
     """Replace subnormal float32 `values` by zeros, as the .ftz instructions do."""
     if values.dtype != np.float32:
         return values
-    small = np.abs(values) < np.finfo(np.float32).tiny
+    small = np.abs(values) < _TINY
     return np.where(small, np.copysign(np.float32(0), values), values) if small.any() else values
 
 
