@@ -17,7 +17,7 @@ from . import suspects
 from .faults import OutOfBounds, Place, Program, at, describe, element, place, source_line
 from .layout import Layout
 from .numerics import ADDRESS
-from .shadow import Shadow
+from .shadow import Shadow, SparseShadow
 from .trace import Traffic
 
 WRAPPED = 1 << 32  # elements that an offset of 32 bits loses
@@ -140,10 +140,23 @@ class Regions:
                 unit = min(r.itemsize for r in on_it)
                 region.shadow = self._shadows.setdefault(region.shadow_origin, Shadow(storage.nbytes(), unit))
             else:
-                key = region.start, region.reach.dims
-                own = Shadow(region.reach.numel * region.itemsize, region.itemsize)
-                region.shadow = self._shadows.setdefault(key, own)
+                region.shadow = self._shadow_of_huge(region, storage)
         return region.shadow
+
+    def _shadow_of_huge(self, region: Region, storage: torch.UntypedStorage) -> Shadow:
+        """Return the shadow of a region alone; where others reach into its range, one that they share."""
+        on_it = [r for r in self if r.tensor.untyped_storage().data_ptr() == storage.data_ptr()]
+        reach = region.start, region.reach.dims
+        if all((other.start, other.reach.dims) == reach for other in on_it):
+            return self._shadows.setdefault(reach, Shadow(region.reach.numel * region.itemsize, region.itemsize))
+        return self._shadows.setdefault(("huge", storage.data_ptr()), SparseShadow())
+
+    def pieces(self, region: Region, offsets: np.ndarray, width: int) -> tuple[Shadow, np.ndarray]:
+        """Return the shadow of a region, and the pieces of accesses at these offsets."""
+        shadow = self.shadow(region)
+        if isinstance(shadow, SparseShadow):
+            return shadow, shadow.pieces(offsets + region.start, width)
+        return shadow, shadow.pieces(region.shadow_offsets(offsets), width)
 
     def find(self, addresses: np.ndarray, width: int, action: str) -> tuple[Region, np.ndarray] | None:
         """Return the region of all the addresses, and their offsets; None if there are several.

@@ -28,3 +28,31 @@ class Shadow:
         if width == self.unit:
             return first
         return (first[:, None] + np.arange(width // self.unit)).ravel()
+
+
+class SparseShadow(Shadow):
+    """Marks on the bytes of a huge range that were accessed so far, numbered as they came."""
+
+    def __init__(self) -> None:
+        super().__init__(0, 1)
+        self._known, self._numbers = np.zeros(0, np.int64), np.zeros(0, np.int64)  # pieces, rising, and theirs
+
+    def of(self, action: str) -> np.ndarray:
+        """Return the marks of one kind of access, as many as there are pieces."""
+        marks = self.marks.get(action, np.zeros(0, np.int32))
+        if marks.size < self._known.size:
+            marks = self.marks[action] = np.append(marks, np.zeros(self._known.size - marks.size, np.int32))
+        return marks
+
+    def pieces(self, offsets: np.ndarray, width: int) -> np.ndarray:
+        """Return the numbers of the pieces of these accesses."""
+        places = (offsets.ravel()[:, None] + np.arange(width)).ravel()
+        new = np.setdiff1d(places, self._known)
+        if new.size:
+            numbers = np.concatenate([self._numbers, self._known.size + np.arange(new.size)])
+            known = np.concatenate([self._known, new])
+            order = np.argsort(known)
+            self._known, self._numbers = known[order], numbers[order]
+            for action in list(self.marks):
+                self.of(action)
+        return self._numbers[np.searchsorted(self._known, places)]

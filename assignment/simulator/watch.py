@@ -206,8 +206,7 @@ class Watch:
         found = self._regions.find(np.array([address], np.uint64), 1, "waits for")
         assert found is not None
         region, offsets = found
-        shadow = self._regions.shadow(region)
-        index = shadow.pieces(region.shadow_offsets(offsets), shadow.unit)
+        shadow, index = self._regions.pieces(region, offsets, region.itemsize)
         return region.name_at(int(offsets[0])), self._races.last_change(shadow, index, where)
 
     def _try_undefined(self, body: Callable[[], KernelValue], first: list[Write]) -> None:
@@ -333,8 +332,7 @@ class Watch:
         if found is None or self.scheduled is None or found[0].is_input:
             return found
         region, offsets = found
-        shadow = self._regions.shadow(region)
-        pieces = shadow.pieces(region.shadow_offsets(offsets), width)
+        shadow, pieces = self._regions.pieces(region, offsets, width)
         self.scheduled.begin(shadow, pieces, self._namer(region, offsets, pieces), action)
         return self._regions.find(addresses, width, action)
 
@@ -365,8 +363,7 @@ class Watch:
 
     def _note_load(self, region: Region, offsets: np.ndarray, dtype: np.dtype, lanes: Lanes | None) -> None:
         if not region.is_input:
-            shadow = self._regions.shadow(region)
-            pieces = shadow.pieces(region.shadow_offsets(offsets), dtype.itemsize)
+            shadow, pieces = self._regions.pieces(region, offsets, dtype.itemsize)
             self._races.load(shadow, pieces, self._namer(region, offsets, pieces), lanes)
         if self.cost:
             self._count(region, "loaded", offsets, dtype.itemsize)
@@ -394,8 +391,7 @@ class Watch:
             return
         old = memory.take(index)
         if not self.is_rehearsal:
-            shadow = self._regions.shadow(region)
-            pieces = shadow.pieces(region.shadow_offsets(offsets), values.dtype.itemsize)
+            shadow, pieces = self._regions.pieces(region, offsets, values.dtype.itemsize)
             is_same = (bits(old) == bits(values)).ravel().repeat(pieces.size // offsets.size)
             self._races.store(shadow, pieces, self._namer(region, offsets, pieces), is_same, lanes)
             if self.cost:
@@ -432,8 +428,7 @@ class Watch:
             self.scheduled.begin_update(addresses, dtype, order, is_alone is not None)
         if self.is_rehearsal:
             return
-        shadow = self._regions.shadow(region)
-        pieces = shadow.pieces(region.shadow_offsets(offsets), dtype.itemsize)
+        shadow, pieces = self._regions.pieces(region, offsets, dtype.itemsize)
         self._races.atomic(shadow, pieces, self._namer(region, offsets, pieces), is_alone or MIXED)
         if self.cost:
             self._count(region, "updated", offsets, dtype.itemsize)

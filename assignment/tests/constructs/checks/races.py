@@ -143,3 +143,19 @@ def check_order_is_shuffled():
 
     assert order(1) == order(1) != order(2)
     assert sorted(order(1)) == list(range(20)) != order(1)
+
+
+def check_two_views_of_one_huge_storage():
+    """What two views reach together is one memory, however large it is."""
+
+    @triton.jit
+    def kernel(x_ptr, y_ptr, SIZE: tl.constexpr):
+        at = tl.arange(0, SIZE)
+        if tl.program_id(0) == 0:
+            tl.store(x_ptr + 2 * at, 1.0)
+        else:
+            tl.store(y_ptr + at, tl.load(x_ptr + 2 * at + 1) + 2.0)
+
+    huge = torch.zeros((1 << 24) + 64)
+    raised(Race, kernel[(2,)], huge[::2], huge[:64], SIZE=16)
+    kernel[(2,)](huge[::2], huge[1 << 20 :], SIZE=16)
