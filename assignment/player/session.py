@@ -85,7 +85,7 @@ class PlayerSession:
             unstored=told(never_stored(about["results"], judged, seen.empty_grids, inputs, about["rows_at"])),
             notes=told(seen.warnings),
             evidence=few(player.work.evidence),
-            doubts=few([*player.work.doubts, TOO_MANY] if are_lost else player.work.doubts),
+            doubts=few([*player.work.doubts, *map(Said, seen.doubts), *([TOO_MANY] if are_lost else [])]),
             nans=few(seen.nans.values()),
             orders=few(seen.orders),
             reads=told(dict.fromkeys(played.reads)),

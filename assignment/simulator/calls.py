@@ -53,6 +53,7 @@ class Call:
     # where an operation of a kernel made a NaN of numbers
     nans: dict[Place, Said] = field(default_factory=dict)
     orders: list[Said] = field(default_factory=list)  # in which programs met, where it matters, in words
+    doubts: list[str] = field(default_factory=list)  # what staff should look at
     empty_grids: list[str] = field(default_factory=list)  # launches of no program, in words
     n_launches: int = 0
     follower: Follower | None = None

@@ -19,8 +19,10 @@ from .kernel_values import KernelValue
 from .programs import SCHEDULES, Programs
 from .scheduled import Meeting
 from .semantic import builder
+from .undefined import PROBES
 from .watch import Watch
 
+_FAR = 1.5  # times as many bytes in another order
 MEET = "(handout/programs_meet.md)"
 
 
@@ -41,16 +43,23 @@ class MeetingPrograms:
         if not watch.has_met or len(ids) < 2:
             return
         watch.end()
-        differs, waits = watch.take_back(), waits or watch.programs.has_slept
+        moved, watch.moved = watch.moved, 0
+        differs, has_slept = watch.take_back(), watch.programs.has_slept
         seed = f"{self._call.seed} {self._call.n_launches}"
-        schedule = random.Random(seed).choice(SCHEDULES)
+        rng = random.Random(seed)
+        schedule, instead = rng.choice(SCHEDULES), rng.choice(PROBES) if has_slept else ""
         programs = Programs(self._leave, _variables, watch.awaited, schedule, seed)
-        with watch.in_another_order(programs) as scheduled:
+        with watch.in_another_order(programs, instead) as scheduled:
             try:
-                programs.run(sorted(ids, key=lambda program: program[::-1]), self._run_one, waits)
+                programs.run(sorted(ids, key=lambda program: program[::-1]), self._run_one, waits or has_slept)
             except MemoryFault as fault:
                 fault.tell_more(self._told(scheduled.meeting))
                 raise
+        if watch.moved > _FAR * moved:
+            self._call.doubts.append(
+                f"programs of {watch.kernel} move {moved:,} bytes one after the other, which are counted, and "
+                f"{watch.moved:,} in another order: do they do less work where they are watched?"
+            )
         if differs() and (told := self._told(scheduled.meeting)) not in self._call.orders:
             self._call.orders.append(told)
 

@@ -26,7 +26,7 @@ SMALL = 0x5A  # of each byte in types in which any pattern is an ordinary value:
 INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _fresh: dict[int, StorageWeakRef] = {}  # storages that began with the pattern, by address
 _FORGET_AT = 4096  # of them, after which those that are gone are dropped
-_PROBES = ("zero", "one", "all bits", "lowest", "highest", "different")  # what takes the place of undefined values
+PROBES = ("zero", "one", "all bits", "lowest", "highest", "different")  # what takes the place of undefined values
 UNWRITTEN, RESULT, MASKED = "unwritten memory", "undefined result", "masked load without other="  # kinds of them
 _ENOUGH = {UNWRITTEN: 64, RESULT: 16, MASKED: 3}  # programs run again for one line
 
@@ -178,6 +178,7 @@ class Undefined:
         self.met: dict[Met, Use] = {}
         self._tried: dict[Met, int] = {}
         self._trial: tuple[Collection[Met], str] | None = None
+        self.instead = ""  # which of PROBES all of them are, where no program can be run again alone
         self._given: list[np.ndarray] = []  # the values that this trial has put in their place
 
     def begin(self) -> None:
@@ -190,7 +191,9 @@ class Undefined:
         `numbers`, one for each of the lanes, are equal where the values must be.
         """
         about = found.where[:1], found.kind
-        if self._trial is None:
+        if self.instead and found.kind != MASKED:
+            values[lanes] = _something_else(values.dtype, self.instead, numbers)
+        elif self._trial is None:
             self.met.setdefault(about, found)
         elif about in self._trial[0]:
             values[lanes] = _something_else(values.dtype, self._trial[1], numbers)
@@ -209,7 +212,7 @@ class Undefined:
         return found
 
     def _change(self, first: list[Write], again: Callable[[], list[Write]], lines: list[Met]) -> bool:
-        return any(self._changes(first, again, lines, probe) for probe in _PROBES)
+        return any(self._changes(first, again, lines, probe) for probe in PROBES)
 
     def _changes(self, first: list[Write], again: Callable[[], list[Write]], lines: list[Met], probe: str) -> bool:
         self._trial, self._given = (lines, probe), []

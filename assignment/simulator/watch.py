@@ -87,6 +87,7 @@ class Watch:
         self.scheduled: ScheduledRun | None = None  # they run once more, in another order
         self.record: RecordedLaunch | None = None  # of what it does, for a page
         # accesses and turns of loops of the program that runs, and how many a trial may have
+        self.moved = 0  # bytes that programs have loaded and stored, but for those they ask for again and again
         self._steps, self._most_steps, self._largest = 0, math.inf, 0
         # of what comes out of `if`s and `return`s: variables.py
         self.branch_types: dict[Hashable, dict[bool, KernelValue]] = {}
@@ -183,15 +184,18 @@ class Watch:
         )
 
     @contextlib.contextmanager
-    def in_another_order(self, programs: Programs) -> Iterator[ScheduledRun]:
-        """Run these programs without checks: what they do was told in their first run."""
-        self.programs, self.is_rehearsal = programs, True
+    def in_another_order(self, programs: Programs, instead: str) -> Iterator[ScheduledRun]:
+        """Run these programs without checks: what they do was told in their first run.
+
+        `instead`, if any, says what takes the place of undefined values (undefined.PROBES).
+        """
+        self.programs, self.is_rehearsal, self.undefined.instead = programs, True, instead
         self.scheduled = ScheduledRun(programs, self._races)
         self._most_steps = 100 * self._largest + _LEEWAY
         try:
             yield self.scheduled
         finally:
-            self.scheduled, self.is_rehearsal, self._most_steps = None, False, math.inf
+            self.scheduled, self.is_rehearsal, self._most_steps, self.undefined.instead = None, False, math.inf, ""
 
     @property
     def has_met(self) -> bool:
@@ -317,7 +321,7 @@ class Watch:
         region, offsets = found
         values = region.memory(dtype).take(_index(offsets, dtype.itemsize))
         if self.scheduled:
-            return self.scheduled.loaded(addresses, values)
+            values = self.scheduled.loaded(addresses, values)
         if not self.is_rehearsal:
             self._note_origin(region, offsets, dtype.itemsize)
             self._note_load(region, offsets, dtype, lanes)
@@ -328,6 +332,8 @@ class Watch:
     def _find(self, addresses: np.ndarray, width: int, action: str) -> tuple[Region, np.ndarray] | None:
         """Return the region of all the addresses and their offsets; in a scheduled run others may go first."""
         self.step()
+        if self.programs is not None and addresses.size > 1:
+            self.moved += addresses.size * width
         found = self._regions.find(addresses, width, action)
         if found is None or self.scheduled is None or found[0].is_input:
             return found

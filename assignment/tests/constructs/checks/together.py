@@ -19,7 +19,7 @@ def integers(n: int = 1) -> torch.Tensor:
     return torch.zeros(n, dtype=torch.int32)
 
 
-def wrong(launch: Callable[..., object], expected: torch.Tensor, *how: str) -> tuple[int, list[str]]:
+def wrong(launch: Callable[..., object], expected: torch.Tensor, *how: object) -> tuple[int, list[str]]:
     """Return with how many seeds a launch gives something else, or a fault, and what is said of its orders."""
     count, said = 0, list[str]()
     for seed in SEEDS:
@@ -173,3 +173,43 @@ def check_deadlocks():
     says(fault, "deadlock: 3 programs wait", "program (2, 0, 0) waits for flag_ptr[3]", "while tl.atomic_add(flag_ptr")
     fault = raised(Deadlock, barrier_kernel[(n,)], integers(), torch.zeros(n), torch.zeros(n), n + 1)
     says(fault, "program (0, 0, 0) waits for count_ptr[0]")
+
+
+@triton.jit
+def watched_kernel(count_ptr, order_ptr, x_ptr, y_ptr, SIZE: tl.constexpr, MANY: tl.constexpr, IS_HONEST: tl.constexpr):
+    program, at = tl.program_id(0), tl.arange(0, SIZE)
+    tl.store(order_ptr + tl.atomic_add(count_ptr, 1), program)
+    tl.atomic_add(count_ptr + 1, 1)
+    while tl.atomic_add(count_ptr + 1, 0) < SIZE:
+        pass
+    y = 1.0
+    if IS_HONEST | (tl.sum(tl.abs(tl.load(order_ptr + at) - at)) != 0):
+        y = tl.sum(tl.load(x_ptr + tl.arange(0, MANY)))
+    tl.store(y_ptr + program, y)
+
+
+def check_work_that_is_done_in_another_order_alone():
+    """Who does less work where programs run one after the other is told to staff, and who does the same is not."""
+    for is_honest in (True, False):
+        doubts = list[str]()
+        for seed in SEEDS:
+            with calls.Call(seed=seed) as seen:
+                watched_kernel[(N,)](integers(2), integers(N), torch.ones(1024), torch.zeros(N), N, 1024, is_honest)
+            doubts += seen.doubts
+        assert len(doubts) == 0 if is_honest else len(doubts) > len(SEEDS) // 3, doubts
+
+
+@triton.jit
+def unwritten_kernel(count_ptr, fresh_ptr, y_ptr, n):
+    program = tl.program_id(0)
+    tl.atomic_add(count_ptr, 1)
+    while tl.atomic_add(count_ptr, 0) < n:
+        pass
+    tl.store(y_ptr + program, 1.0 - (tl.load(fresh_ptr + program) % 2).to(tl.float32))
+
+
+def check_what_is_unwritten_after_waiting():
+    """A program that has slept is not run again by itself; what it loads unwritten is something else in the other run."""
+    run = lambda y, make: unwritten_kernel[(N,)](integers(), make(N, dtype=torch.int32), y, N)  # noqa: E731
+    assert wrong(run, torch.ones(N), torch.zeros)[0] == 0
+    assert wrong(run, torch.ones(N), torch.empty)[0] > len(SEEDS) // 3
