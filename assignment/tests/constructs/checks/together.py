@@ -209,7 +209,7 @@ def unwritten_kernel(count_ptr, fresh_ptr, y_ptr, n):
 
 
 def check_what_is_unwritten_after_waiting():
-    """A program that has slept is not run again by itself; what it loads unwritten is something else in the other run."""
+    """A program that has slept is not run again alone; what it loads unwritten is something else in the other run."""
     run = lambda y, make: unwritten_kernel[(N,)](integers(), make(N, dtype=torch.int32), y, N)  # noqa: E731
     assert wrong(run, torch.ones(N), torch.zeros)[0] == 0
     assert wrong(run, torch.ones(N), torch.empty)[0] > len(SEEDS) // 3
