@@ -7,8 +7,9 @@ from assignment.bank.operators.weighted_sum.styles import (
     launches,
     memory,
     sums,
+    together,
     tuners,
     values,
 )
 
-BANKS = [tuners, launches, values, memory, functions, kernels, sums, compiled]
+BANKS = [tuners, launches, values, memory, functions, kernels, sums, compiled, together]
