@@ -1,4 +1,4 @@
-"""Right products of matrices: hints as libraries give them, and programs that meet: split-K, stream-K, queues of tiles."""
+"""Right products of matrices: hints as libraries have them, and programs that meet: split-K, stream-K, queues."""
 
 from pathlib import Path
 
