@@ -173,7 +173,7 @@ class Programs:
         return self._awake[0]
 
     def _wake_one(self) -> None:
-        """Where all sleep, let a store be seen, a program begin, or one of those that sleep look once more."""
+        """Wake one where all sleep; or let a store be seen, or a program begin."""
         if self.stores and self.stores.let_one_be_seen():
             self.changed()
         elif self._waiting and len(self._live) < AT_ONCE:

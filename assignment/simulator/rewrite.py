@@ -87,7 +87,7 @@ def _is_harmless(value: object) -> bool:
 
 @functools.cache
 def unused_results(fn: Callable) -> frozenset[tuple[str, int]]:
-    """Return the files and lines with atomics of which nobody uses what they return."""
+    """Return the files and lines with atomics whose results are used nowhere."""
     unused, used = set[tuple[str, int]](), set[tuple[str, int]]()
     for reached in _reached(fn, set()):
         try:
