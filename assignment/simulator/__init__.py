@@ -8,8 +8,8 @@ the interpreter's plan (run the kernel as Python, once per program) and replaces
                 the operands of tl.dot_scaled
     builder     one method per Triton IR operation, on NumPy arrays; most are in `elementwise` and `libdevice`
     semantic    Triton's typing rules, without a compiler's bookkeeping
-    access      masked load, store and atomic: the only module that touches tensors
-    watch       checks and counts every access of a launch: `regions` maps addresses to tensors,
+    access      masked load, store and atomic
+    watch       makes, checks and counts every access of a launch: `regions` maps addresses to tensors,
                 `layout` knows which addresses are elements, `races` orders the accesses (recorded
                 in a `shadow` of the memory),
                 `undefined` finds unwritten values, `trace` counts bytes, `l2` what a cache would fetch;

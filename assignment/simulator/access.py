@@ -1,4 +1,4 @@
-"""Load, store and atomic update at addresses: the only module that touches a tensor's memory.
+"""Load, store and atomic update at addresses: masks and lanes; the launch's watch touches memory.
 
 Addresses are uint64 arrays in bytes, with the tensor's number in the upper bits (see `regions`);
 `mask` is a bool array of the same shape, or None for all lanes. A lane whose mask is false is never
