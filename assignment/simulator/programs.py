@@ -6,28 +6,31 @@ them run once more, under a schedule that the call's seed draws: they change pla
 """
 
 import contextvars
-import ctypes
 import random
 from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
 from greenlet import GreenletExit, getcurrent, greenlet
 
 from assignment.protocol.said import Said
 
 from .faults import Deadlock, OutOfBounds, Place, Program, Race, at, place
-from .numerics import ADDRESS
 from .races import RaceEvent
 from .stores import Stores
+from .undefined import gather
 
 AT_ONCE = 132 * 32  # programs that a GPU holds at the most: 132 multiprocessors of at most 32
 _RESIDENT = 132  # that a schedule begins with
 _CONTENDED = 16  # where they sleep already when they run one by one, or exchange
 _TRIES = 20_000  # of programs that all sleep, before they are taken to do so for ever
-_SWITCHES = 200_000  # of a schedule, after which programs run one by one
-_TOO_MANY = 50 * _SWITCHES  # programs that wake each other for ever
+_OFTEN = 256  # times that programs meet at one element and line, after which they seldom change places there
+_TOO_MANY = 10_000_000  # times that programs change places, after which they are taken to do so for ever
+_LOOKS = (0.1, 0.9)  # shares, of which one is drawn, of the steps at which one that sleeps looks again,
+_MOST_LOOKS = 6  # so many times for each program
+_ANYWHERE = 1 << 64
 _SHOWN = 3  # programs of a deadlock
 _CHANGES = 0.03  # the share of points at which a schedule by priorities changes one
 
@@ -57,8 +60,11 @@ class Running:
     coroutine: greenlet
     priority: float
     has_slept: bool = False
-    asked: dict[int, bytes] = field(default_factory=dict)  # addresses, and what it found there when it asked last
-    waits_for: int = 0  # an address, while it sleeps
+    n_looks: int = 0  # times that it was woken so
+    asked: dict[Hashable, bytes] = field(default_factory=dict)  # by addresses: what it found there when it asked last
+    waits_for: np.ndarray = field(default_factory=lambda: np.zeros(1, np.uint64))  # addresses, while it sleeps,
+    reach: tuple[int, int] = (0, 0)  # the first and the last of them
+    found: np.ndarray = field(default_factory=lambda: np.zeros(1))  # where it found this
     where: Place = ()  # it fell asleep
     is_tried: bool = False  # it was woken though nothing has changed
     variables: Hashable = None  # as it fell asleep then
@@ -120,6 +126,8 @@ class Programs:
         self._n_begun = self._n_changes = self._n_tries = self._n_switches = 0
         self._faults = FirstRace()
         self.has_slept = False
+        self._looks = 0.0 if schedule == IN_ORDER else self._rng.choice(_LOOKS)
+        self._met: dict[Hashable, int] = {}
 
     def run(self, ids: Iterable[Program], body: Callable[[Program], None], is_contended: bool = False) -> None:
         """Run all programs of these ids to their end."""
@@ -163,7 +171,9 @@ class Programs:
             self._wake_one()
         if self._n_switches > _TOO_MANY:
             raise self._deadlock()
-        policy = self.schedule.policy if self._n_switches < _SWITCHES else IN_ORDER.policy
+        if self._looks and self._rng.random() < self._looks:
+            self._look_again()
+        policy = self.schedule.policy
         if policy == "random":
             return self._awake[int(self._rng.random() * len(self._awake))]
         if policy == "by priorities":
@@ -187,6 +197,14 @@ class Programs:
             loose[0].is_tried = True
             self._wake([loose[0]])
 
+    def _look_again(self) -> None:
+        """Wake one that sleeps though nothing has changed: on a GPU it looks all the time, and may give up."""
+        loose = [running for running in self._asleep if running.n_looks < _MOST_LOOKS]
+        if loose:
+            one = self._rng.choice(loose)
+            one.n_looks += 1
+            self._wake([one])
+
     def _wake(self, sleepers: list[Running]) -> None:
         for running in sleepers:
             self._asleep.remove(running)
@@ -199,9 +217,13 @@ class Programs:
         self._hub.switch()
         go_on()
 
-    def meet(self) -> None:
-        """Let others go first: the program comes to an element that they touch too."""
-        if self._n_switches >= _SWITCHES or len(self._awake) == 1:
+    def meet(self, where: Hashable = None) -> None:
+        """Let others go first: the program comes to an element that they touch too.
+
+        `where`: the element and the line; where programs have met often they seldom let others go first.
+        """
+        self._met[where] = n = self._met.get(where, 0) + 1
+        if len(self._awake) == 1 or (n > _OFTEN and self._rng.random() * n > _OFTEN):
             return
         if self.schedule.policy == "by priorities":
             if self._rng.random() < _CHANGES:
@@ -210,14 +232,16 @@ class Programs:
                 return
         self._switch()
 
-    def asked(self, address: int, value: bytes, has_changed: bool = False) -> None:
+    def asked(self, addresses: np.ndarray, values: np.ndarray, has_changed: bool = False) -> None:
         """Note what the program has found, unless it has changed it; the second time it sleeps until others do."""
         me = self.now
-        if has_changed or me.asked.get(address) != value:
-            me.asked[address] = b"" if has_changed else value
+        about, found = (int(addresses.item(0)), addresses.size), b"" if has_changed else values.tobytes()
+        if not found or me.asked.get(about) != found:
+            me.asked[about] = found
             return
         self.has_slept = me.has_slept = True
-        me.waits_for, me.where = address, place()
+        me.waits_for, me.found, me.where = addresses.ravel(), values.ravel(), place()
+        me.reach = int(addresses.min()), int(addresses.max())
         if me.is_tried:
             now = self._variables()
             me.stuck_at = self._n_changes if now == me.variables else -1
@@ -226,19 +250,20 @@ class Programs:
         self._asleep.append(me)
         self._switch()
 
-    def changed(self) -> None:
-        """Wake those who sleep for what the program has changed."""
+    def changed(self, addresses: np.ndarray | None = None) -> None:
+        """Wake those who sleep for what the program has changed: at these addresses, or anywhere."""
         self._n_changes += 1
         if self._asleep:
-            self._wake([one for one in self._asleep if _lies_at(one.waits_for, one.asked[one.waits_for])])
+            first, last = (0, _ANYWHERE) if addresses is None else (int(addresses.min()), int(addresses.max()))
+            near = [one for one in self._asleep if one.reach[0] <= last and one.reach[1] >= first]
+            self._wake([one for one in near if _is_changed(one.waits_for, one.found)])
 
     def _deadlock(self) -> Deadlock:
         places = {one.where for one in self._asleep}
         parts: list[str | Said] = [f"{Deadlock.kind}: {len(self._asleep)} programs wait, and nothing changes any more"]
         for one in self._asleep[:_SHOWN]:
-            name, by = self._awaited(one.waits_for, places)
-            value = int.from_bytes(one.asked[one.waits_for], "little", signed=True)
-            parts += [f"  program {one.program} waits for {name}, which stays {value}", at(one.where, "    ")]
+            name, by = self._awaited(int(one.waits_for[0]), places)
+            parts += [f"  program {one.program} waits for {name}, which stays {one.found[0]}", at(one.where, "    ")]
             if by is None:
                 parts.append("    no program has stored to it")
             else:
@@ -248,6 +273,6 @@ class Programs:
         return Deadlock(*parts)
 
 
-def _lies_at(address: int, value: bytes) -> bool:
-    """Return whether something else than this value lies at an address."""
-    return ctypes.string_at(address & int(ADDRESS), len(value)) != value
+def _is_changed(addresses: np.ndarray, found: np.ndarray) -> bool:
+    """Return whether something else lies at addresses than a program found."""
+    return gather(addresses, found.dtype).tobytes() != found.tobytes()

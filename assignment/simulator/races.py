@@ -155,6 +155,10 @@ class Races:
         self._released.setdefault(address, {})
         self.actor.acquired.add(address)
 
+    def look(self, addresses: np.ndarray) -> None:
+        """Acquire at several addresses whose elements stay what they are, as who waits for all of them does."""
+        self.actor.acquired |= set(addresses.ravel().tolist()) & self._released.keys()
+
     def release(self, address: int) -> None:
         """Order all that the program did and acquired before what acquirers of this address do."""
         released = self._released.setdefault(address, {})

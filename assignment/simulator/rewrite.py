@@ -50,10 +50,20 @@ def waits(fn: Callable) -> bool:
 
 def may_meet(fn: Callable, arguments: Iterable[object] = ()) -> bool:
     """Return whether a kernel's programs may have to do with each other: unless all that it calls is known not to."""
-    seen = set[Callable]()
-    functions = [fn, *(value.fn for value in arguments if isinstance(value, InterpretedFunction))]
-    others = [value for value in arguments if callable(value) and not isinstance(value, InterpretedFunction)]
+    seen, given = set[Callable](), list(_parts(tuple(arguments)))
+    functions = [fn, *(value.fn for value in given if isinstance(value, InterpretedFunction))]
+    others = [value for value in given if callable(value) and not isinstance(value, InterpretedFunction)]
     return bool(others) or any(_meets(reached) for of in functions for reached in _reached(of, seen))
+
+
+def _parts(value: object) -> Iterator[object]:
+    """Yield what a value is, or what a tuple or a constant holds."""
+    value = value.value if isinstance(value, tl.constexpr) else value
+    if isinstance(value, tuple | list | tl.tuple):
+        for part in value:
+            yield from _parts(part)
+    else:
+        yield value
 
 
 @functools.cache
@@ -61,7 +71,10 @@ def _meets(fn: Callable) -> bool:
     nodes = list(_nodes(fn))
     known = {**fn.__globals__, **inspect.getclosurevars(fn).nonlocals}
     named = {node.id for node in nodes if isinstance(node, ast.Name)} & known.keys()
-    return not nodes or any(map(_is_shared, nodes)) or not all(_is_harmless(known[name]) for name in named)
+    if any(isinstance(value, InterpretedFunction) for value in fn.__defaults__ or ()):  # which is not followed
+        return True
+    values = [*(known[name] for name in named), *(fn.__defaults__ or ())]
+    return not nodes or any(map(_is_shared, nodes)) or not all(map(_is_harmless, values))
 
 
 def _is_shared(node: ast.AST) -> bool:

@@ -58,7 +58,9 @@ class ScheduledRun:
         # of the access of the moment:
         self._has_met = False  # others touch an element of it too
         self._order: Order | None = None  # of a load that is no plain one
-        self._split: np.ndarray | None = None  # what an atomic has found that is none between programs
+        # what an atomic has found that is none between programs, by address
+        self._split: tuple[np.ndarray, np.ndarray] | None = None
+        self._is_asked = True  # what an atomic returns
         self._is_kept_back = False  # others do not see the update yet
 
     @property
@@ -77,12 +79,12 @@ class ScheduledRun:
         self._has_met = met >= 0
         if not self._has_met:
             return
-        key = id(shadow), int(pieces[met])
+        key, where = (id(shadow), int(pieces[met])), place()
         if key in self._meetings or len(self._meetings) < _MEETINGS:
             steps = self._meetings.setdefault(key, Meeting(name(met), [])).steps
             if len(steps) < _STEPS:
-                steps.append((self._programs.now.program, action, place()))
-        self._programs.meet()
+                steps.append((self._programs.now.program, action, where))
+        self._programs.meet((*key, where[:1]))
         self._has_met = True
 
     def polls(self, order: Order) -> None:
@@ -117,23 +119,26 @@ class ScheduledRun:
             self._stores.changed(self._me, addresses, old)
         is_changed = bool((bits(old) != bits(new)).any())
         if is_changed:
-            self._programs.changed()
+            self._programs.changed(addresses)
         return is_changed
 
-    def begin_update(self, addresses: np.ndarray, dtype: np.dtype, order: Order, is_unused: bool) -> None:
+    def begin_update(
+        self, addresses: np.ndarray, dtype: np.dtype, order: Order, is_asked: bool, comes_in_any_order: bool
+    ) -> None:
         """Let others see what an atomic releases, or not see itself yet; between threads it is a load and a store."""
-        is_single = self._has_met and distinct(addresses.ravel()).size == addresses.size
-        self._split = None
-        if is_single and not order.is_between_programs:
-            self._split = gather(addresses, dtype)
-            self._programs.meet()
+        has_met, split = self._has_met, None
+        if has_met and not order.is_between_programs:
+            own = distinct(addresses.ravel())
+            split = own, gather(own, dtype)
+            self._programs.meet(place()[:1])
+        self._has_met, self._split, self._is_asked = has_met, split, is_asked  # others may have run
         self._is_kept_back = False
         if self._stores is None:
             return
         releases = order.releases and order.is_between_programs
         if self._stores.release(self._me, None if releases else addresses):
             self._programs.changed()
-        self._is_kept_back = is_single and is_unused and not order.releases
+        self._is_kept_back = self._has_met and comes_in_any_order and not order.releases
         if order.acquires and order.is_between_programs:
             self._stores.acquire(self._me)
 
@@ -146,11 +151,16 @@ class ScheduledRun:
             update = lambda lying: theirs(operation, lying, *operands)  # noqa: E731
             self._stores.keep_back(self._me, addresses, dtype, update)
             return np.zeros(addresses.shape, dtype)
-        lying = gather(addresses, dtype)
-        found = lying if self._split is None or self._split.shape != lying.shape else self._split
+        lying = found = gather(addresses, dtype)
+        if self._split is not None:
+            own, values = self._split
+            at = np.minimum(np.searchsorted(own, addresses), own.size - 1)
+            found = values[at]
         new = theirs(operation, found, *operands).astype(dtype)
+        if self._split is not None:
+            values[at] = new
         scatter(addresses, new)
         is_changed = self._changed(addresses, lying, new)
-        if addresses.size == 1:
-            self._programs.asked(int(addresses.item(0)), found.tobytes(), is_changed)
+        if self._is_asked:
+            self._programs.asked(addresses, found, is_changed)
         return found

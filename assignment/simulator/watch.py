@@ -15,6 +15,7 @@ from assignment.whose import theirs
 from .calls import Call
 from .faults import (
     LEFT_OPEN,
+    Deadlock,
     FalseHint,
     InputWritten,
     MemoryFault,
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
 
 UNDEFINED_REMEDY = "that gives anything on a GPU; take other operands there, or leave such lanes out by tl.where"
 _MAX_NANS = 3  # places: the first is mostly where it begins
-_LEEWAY = 100_000  # steps of a program in another order, beyond a hundred times those of its first run
+_LEEWAY = 20_000  # steps of a program in another order, beyond a hundred times those of its first run
 _SAME = 1e-3  # the share by which sums in another order may differ, and nobody is told
 _SCANNED = 1 << 24  # elements of an argument up to which a launch looks for fresh memory in it
 
@@ -84,6 +85,8 @@ class Watch:
         # where programs may meet: those of this run, in which lines nobody uses what atomics return
         self.programs: Programs | None = None
         self.unused: Collection[tuple[str, int]] = ()
+        # whether what the atomic of the moment returns is used, and whether it acquires
+        self._is_asked = self._looks = True
         self.scheduled: ScheduledRun | None = None  # they run once more, in another order
         self.record: RecordedLaunch | None = None  # of what it does, for a page
         # accesses and turns of loops of the program that runs, and how many a trial may have
@@ -246,6 +249,10 @@ class Watch:
     def step(self) -> None:
         """Count an access or a turn of a loop; raises TimeoutError in a trial that takes far longer than the first."""
         self._steps += 1
+        if self._steps > self._most_steps and self.scheduled:
+            who = f"program {self._regions.program} of {self.kernel} goes on for ever where others run beside it"
+            remedy = "  a plain load need not see what others store: poll by an atomic, or by volatile=True"
+            raise Deadlock(f"{Deadlock.kind}: {who}", at(place()), remedy)
         if self._steps > self._most_steps:
             raise TimeoutError("this trial takes ten times as many steps as the program")
 
@@ -321,6 +328,7 @@ class Watch:
         region, offsets = found
         values = region.memory(dtype).take(_index(offsets, dtype.itemsize))
         if self.scheduled:
+            self._note_origin(region, offsets, dtype.itemsize)
             values = self.scheduled.loaded(addresses, values)
         if not self.is_rehearsal:
             self._note_origin(region, offsets, dtype.itemsize)
@@ -414,7 +422,7 @@ class Watch:
             return False
         is_changed = bool((bits(old) != bits(new)).any())
         if is_changed:
-            self.programs.changed()
+            self.programs.changed(addresses)
         return is_changed
 
     def begin_update(
@@ -429,9 +437,10 @@ class Watch:
         self._refuse_inputs(region, offsets, "updates")
         if self._call.on_store:
             self._call.on_store(region.name, region.tensor)
-        is_alone = _KINDS.get(operation) if order.is_between_programs and self._is_unused() else None
+        self._is_asked, self._looks = not self._is_unused(), order.acquires and order.is_between_programs
+        is_alone = _KINDS.get(operation) if order.is_between_programs and not self._is_asked else None
         if self.scheduled:
-            self.scheduled.begin_update(addresses, dtype, order, is_alone is not None)
+            self.scheduled.begin_update(addresses, dtype, order, self._is_asked, is_alone is not None)
         if self.is_rehearsal:
             return
         shadow, pieces = self._regions.pieces(region, offsets, dtype.itemsize)
@@ -469,6 +478,7 @@ class Watch:
         memory, index = (region.memory(operands[0].dtype), _index(offsets, operands[0].dtype.itemsize))
         old = memory.take(index)
         if self.scheduled:
+            self._note_origin(region, offsets, old.itemsize)
             self._note_stored(region, offsets, old)
             return self.scheduled.update(addresses, operation, operands)
         if not self.is_rehearsal:
@@ -480,7 +490,10 @@ class Watch:
         memory[index] = new
         is_changed = self._changed(addresses, old, new)
         self._note_stored(region, offsets, new)
-        self.found(addresses, old, is_changed)
+        if self._looks and not is_changed and addresses.size > 1:
+            self._races.look(addresses)
+        if self._is_asked:
+            self.found(addresses, old, is_changed)
         return old
 
     def dot(self, a: np.ndarray, b: np.ndarray, operands: str) -> None:
@@ -498,9 +511,9 @@ class Watch:
             self._order(addresses, order._replace(releases=False))
 
     def found(self, addresses: np.ndarray, values: np.ndarray, is_changed: bool = False) -> None:
-        """Let a program sleep that asks for an element again, and finds what it found before."""
-        if addresses.size == 1 and self.programs is not None and (self.scheduled or not self.is_rehearsal):
-            self.programs.asked(int(addresses.item(0)), values.tobytes(), is_changed)
+        """Let a program sleep that asks for elements again, and finds what it found before."""
+        if addresses.size and self.programs is not None and (self.scheduled or not self.is_rehearsal):
+            self.programs.asked(addresses, values, is_changed)
 
     def dead_lanes(self, values: np.ndarray, lanes: np.ndarray) -> None:
         """Handle lanes that a mask without `other` leaves undefined; `values` are zero there."""
