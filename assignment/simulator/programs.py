@@ -6,21 +6,22 @@ them run once more, under a schedule that the call's seed draws: they change pla
 """
 
 import contextvars
-import ctypes
 import random
 from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
+import numpy as np
 from greenlet import GreenletExit, getcurrent, greenlet
 
 from assignment.protocol.said import Said
 
 from .faults import Deadlock, OutOfBounds, Place, Program, Race, at, place
-from .numerics import ADDRESS
 from .races import RaceEvent
 from .stores import Stores
+from .undefined import gather
 
 AT_ONCE = 132 * 32  # programs that a GPU holds at the most: 132 multiprocessors of at most 32
 _RESIDENT = 132  # that a schedule begins with
@@ -47,6 +48,8 @@ SCHEDULES = (
     Schedule("random", is_weak=False),
 )
 
+_nowhere = partial(np.zeros, 0, np.uint64)
+
 
 @dataclass(eq=False)
 class Running:
@@ -57,11 +60,12 @@ class Running:
     coroutine: greenlet
     priority: float
     has_slept: bool = False
-    asked: dict[int, bytes] = field(default_factory=dict)  # addresses, and what it found there when it asked last
-    waits_for: int = 0  # an address, while it sleeps
+    asked: dict[int, int] = field(default_factory=dict)  # by addresses: what it found there when it asked last
+    waits_for: np.ndarray = field(default_factory=_nowhere)  # addresses, while it sleeps
+    found: np.ndarray = field(default_factory=_nowhere)  # there, as it fell asleep
     where: Place = ()  # it fell asleep
     is_tried: bool = False  # it was woken though nothing has changed
-    variables: Hashable = None  # as it fell asleep then
+    variables: Hashable = None  # as it fell asleep then, and how much had changed
     stuck_at: int = -1  # the number of changes at which it has come back to the same place with the same variables
 
 
@@ -210,16 +214,20 @@ class Programs:
                 return
         self._switch()
 
-    def asked(self, address: int, value: bytes, has_changed: bool = False) -> None:
+    def asks_again(self, addresses: np.ndarray) -> bool:
+        """Return whether the program has asked for these elements before."""
+        return hash(addresses.tobytes()) in self.now.asked
+
+    def asked(self, addresses: np.ndarray, values: np.ndarray, has_changed: bool = False) -> None:
         """Note what the program has found, unless it has changed it; the second time it sleeps until others do."""
-        me = self.now
-        if has_changed or me.asked.get(address) != value:
-            me.asked[address] = b"" if has_changed else value
+        me, key, value = self.now, hash(addresses.tobytes()), hash(values.tobytes())
+        if has_changed or me.asked.get(key) != value:
+            me.asked[key] = 0 if has_changed else value
             return
         self.has_slept = me.has_slept = True
-        me.waits_for, me.where = address, place()
+        me.waits_for, me.found, me.where = addresses.ravel(), values.ravel(), place()
         if me.is_tried:
-            now = self._variables()
+            now = self._n_changes, self._variables()  # after a change another turn may end otherwise
             me.stuck_at = self._n_changes if now == me.variables else -1
             me.variables, me.is_tried = now, False
         self._awake.remove(me)
@@ -230,14 +238,14 @@ class Programs:
         """Wake those who sleep for what the program has changed."""
         self._n_changes += 1
         if self._asleep:
-            self._wake([one for one in self._asleep if _lies_at(one.waits_for, one.asked[one.waits_for])])
+            self._wake([one for one in self._asleep if _is_other(one)])
 
     def _deadlock(self) -> Deadlock:
         places = {one.where for one in self._asleep}
         parts: list[str | Said] = [f"{Deadlock.kind}: {len(self._asleep)} programs wait, and nothing changes any more"]
         for one in self._asleep[:_SHOWN]:
-            name, by = self._awaited(one.waits_for, places)
-            value = int.from_bytes(one.asked[one.waits_for], "little", signed=True)
+            name, by = self._awaited(int(one.waits_for[0]), places)
+            value = int.from_bytes(one.found[:1].tobytes(), "little", signed=True)
             parts += [f"  program {one.program} waits for {name}, which stays {value}", at(one.where, "    ")]
             if by is None:
                 parts.append("    no program has stored to it")
@@ -248,6 +256,6 @@ class Programs:
         return Deadlock(*parts)
 
 
-def _lies_at(address: int, value: bytes) -> bool:
-    """Return whether something else than this value lies at an address."""
-    return ctypes.string_at(address & int(ADDRESS), len(value)) != value
+def _is_other(one: Running) -> bool:
+    """Return whether something else lies where a program waits than it has found."""
+    return gather(one.waits_for, one.found.dtype).tobytes() != one.found.tobytes()

@@ -82,8 +82,9 @@ class ScheduledRun:
             steps = self._meetings.setdefault(key, Meeting(name(met), [])).steps
             if len(steps) < _STEPS:
                 steps.append((self._programs.now.program, action, place()))
+        order = self._order
         self._programs.meet()
-        self._has_met = True
+        self._has_met, self._order = True, order
 
     def polls(self, order: Order) -> None:
         """Let the next load see what lies there now."""
@@ -111,14 +112,12 @@ class ScheduledRun:
         scatter(addresses, values)
         self._changed(addresses, old, values)
 
-    def _changed(self, addresses: np.ndarray, old: np.ndarray, new: np.ndarray) -> bool:
-        """Tell others of a change; return whether there is any."""
+    def _changed(self, addresses: np.ndarray, old: np.ndarray, new: np.ndarray) -> None:
+        """Tell others of a change."""
         if self._stores and self._has_met:
             self._stores.changed(self._me, addresses, old)
-        is_changed = bool((bits(old) != bits(new)).any())
-        if is_changed:
+        if (bits(old) != bits(new)).any():
             self._programs.changed()
-        return is_changed
 
     def begin_update(self, addresses: np.ndarray, dtype: np.dtype, order: Order, is_unused: bool) -> None:
         """Let others see what an atomic releases, or not see itself yet; between threads it is a load and a store."""
@@ -150,7 +149,5 @@ class ScheduledRun:
         found = lying if self._split is None or self._split.shape != lying.shape else self._split
         new = theirs(operation, found, *operands).astype(dtype)
         scatter(addresses, new)
-        is_changed = self._changed(addresses, lying, new)
-        if addresses.size == 1:
-            self._programs.asked(int(addresses.item(0)), found.tobytes(), is_changed)
+        self._changed(addresses, lying, new)
         return found

@@ -54,6 +54,7 @@ UNDEFINED_REMEDY = "that gives anything on a GPU; take other operands there, or 
 _MAX_NANS = 3  # places: the first is mostly where it begins
 _LEEWAY = 100_000  # steps of a program in another order, beyond a hundred times those of its first run
 _SAME = 1e-3  # the share by which sums in another order may differ, and nobody is told
+_LOCKS = 256  # elements of an atomic that orders programs: flags, no tile
 _SCANNED = 1 << 24  # elements of an argument up to which a launch looks for fresh memory in it
 
 
@@ -408,14 +409,10 @@ class Watch:
         self._note_stored(region, offsets, values)
         self._refuse_lost_values(region, offsets, memory.take(index), values)
 
-    def _changed(self, addresses: np.ndarray, old: np.ndarray, new: np.ndarray) -> bool:
-        """Wake programs that wait for what this one has changed; return whether it has."""
-        if self.programs is None or self.is_rehearsal:
-            return False
-        is_changed = bool((bits(old) != bits(new)).any())
-        if is_changed:
+    def _changed(self, addresses: np.ndarray, old: np.ndarray, new: np.ndarray) -> None:
+        """Wake programs that wait for what this one has changed."""
+        if self.programs is not None and not self.is_rehearsal and (bits(old) != bits(new)).any():
             self.programs.changed()
-        return is_changed
 
     def begin_update(
         self, addresses: np.ndarray, operation: Callable[..., np.ndarray], dtype: np.dtype, order: Order
@@ -446,13 +443,13 @@ class Watch:
         return bool(where) and (where[0][0].co_filename, where[0][1]) in self.unused
 
     def _order(self, addresses: np.ndarray, order: Order) -> None:
-        """Record what an atomic acquires and releases; one on several elements orders nothing."""
-        if addresses.size == 1 and order.is_between_programs:
-            lock = int(addresses.item(0))
+        """Record what an atomic acquires and releases; one on many elements orders nothing."""
+        if addresses.size <= _LOCKS and order.is_between_programs:
+            locks = addresses.ravel().tolist()
             if order.acquires:
-                self._races.acquire(lock)
+                self._races.acquire(locks)
             if order.releases:
-                self._races.release(lock)
+                self._races.release(locks)
 
     def update(
         self, addresses: np.ndarray, operation: Callable[..., np.ndarray], operands: tuple[np.ndarray, ...]
@@ -478,9 +475,8 @@ class Watch:
         new = theirs(operation, old, *operands).astype(old.dtype)
         self._record(region, addresses, offsets, old, new)
         memory[index] = new
-        is_changed = self._changed(addresses, old, new)
+        self._changed(addresses, old, new)
         self._note_stored(region, offsets, new)
-        self.found(addresses, old, is_changed)
         return old
 
     def dot(self, a: np.ndarray, b: np.ndarray, operands: str) -> None:
@@ -498,9 +494,17 @@ class Watch:
             self._order(addresses, order._replace(releases=False))
 
     def found(self, addresses: np.ndarray, values: np.ndarray, is_changed: bool = False) -> None:
-        """Let a program sleep that asks for an element again, and finds what it found before."""
-        if addresses.size == 1 and self.programs is not None and (self.scheduled or not self.is_rehearsal):
-            self.programs.asked(int(addresses.item(0)), values.tobytes(), is_changed)
+        """Let a program sleep that asks for elements again, and finds what it found before."""
+        if self.programs is None or not addresses.size or (self.is_rehearsal and not self.scheduled):
+            return
+        if addresses.size > 1 and self.programs.asks_again(addresses):
+            self.moved -= values.nbytes
+        self.programs.asked(addresses, values, is_changed)
+
+    def updated(self, addresses: np.ndarray, old: np.ndarray) -> None:
+        """End an atomic, of which these are the elements and what it found there."""
+        if self.programs is not None and not self._is_unused():
+            self.found(addresses, old, bool(gather(addresses, old.dtype).tobytes() != old.tobytes()))
 
     def dead_lanes(self, values: np.ndarray, lanes: np.ndarray) -> None:
         """Handle lanes that a mask without `other` leaves undefined; `values` are zero there."""
