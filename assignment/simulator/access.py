@@ -80,6 +80,8 @@ def update(
     rounds = _without_duplicates(addresses, active, watch.draws)
     for lanes in rounds:
         old[lanes] = watch.update(addresses[lanes], operation, tuple(x[lanes] for x in operands))
+    if active.size:
+        watch.updated(addresses[active], old[active])
     is_drawn = any(_differ(addresses, old, rounds[0], lanes) for lanes in rounds[1:])
     return Updated(old.reshape(shape), is_drawn)
 

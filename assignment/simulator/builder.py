@@ -139,15 +139,23 @@ class Builder(Elementwise):
 
     def load(self, ptrs: Handle, mask: Handle | np.ndarray | None, other: Handle | None, is_volatile: bool) -> Handle:
         ty = ptrs.get_element_ty()
-        if is_volatile:
-            self.watch.polls(ptrs.data, Order())
         fill = None if other is None else other.data
         if isinstance(mask, Handle) and mask.dtype.scalar != tl.int1:  # Triton says so of a store, and fails at a load
             raise ValueError(f"Mask must have boolean scalar type, got {mask.dtype}: write a comparison")
-        values = access.load(self.watch, ptrs.data, array_of(mask), fill, numpy_type(ty))
-        if is_volatile:
-            self.watch.found(ptrs.data, values)
-        return Handle(values, ty)
+        load = functools.partial(access.load, self.watch, ptrs.data, array_of(mask), fill, numpy_type(ty))
+        return Handle(self._poll(ptrs, mask, Order(), load) if is_volatile else load(), ty)
+
+    def _poll(
+        self, ptrs: Handle, mask: Handle | np.ndarray | None, order: Order, load: Callable[[], np.ndarray]
+    ) -> np.ndarray:
+        """Return what a volatile or atomic load gives: a program that finds the same again waits for others."""
+        lanes = np.broadcast_to(True if mask is None else array_of(mask), ptrs.data.shape)  # type: ignore[arg-type]
+        active = ptrs.data[lanes]
+        if active.size:
+            self.watch.polls(active, order)
+        values = load()
+        self.watch.found(active, values[lanes])
+        return values
 
     def store(self, ptrs: Handle, value: Handle, mask: Handle | np.ndarray | None) -> None:
         values = convert(value.data, numpy_type(ptrs.get_element_ty()))
@@ -201,12 +209,8 @@ class Builder(Elementwise):
 
     def create_atomic_load(self, ptr: Handle, mask: Handle, sem: ir.MEM_SEMANTIC, scope: ir.MEM_SYNC_SCOPE) -> Handle:
         ty = ptr.get_element_ty()
-        active = ptr.data if mask.data.all() else ptr.data[np.broadcast_to(mask.data, ptr.data.shape)]
-        if active.size:
-            self.watch.polls(active, _order(sem, scope))
-        values = access.load(self.watch, ptr.data, mask.data, None, numpy_type(ty))
-        self.watch.found(active, values)
-        return Handle(values, ty)
+        load = functools.partial(access.load, self.watch, ptr.data, mask.data, None, numpy_type(ty))
+        return Handle(self._poll(ptr, mask, _order(sem, scope), load), ty)
 
     def create_atomic_store(
         self, ptr: Handle, val: Handle, mask: Handle, sem: ir.MEM_SEMANTIC, scope: ir.MEM_SYNC_SCOPE

@@ -10,6 +10,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -50,6 +51,8 @@ SCHEDULES = (
     Schedule("random", is_weak=False),
 )
 
+_nowhere = partial(np.zeros, 0, np.uint64)
+
 
 @dataclass(eq=False)
 class Running:
@@ -61,13 +64,13 @@ class Running:
     priority: float
     has_slept: bool = False
     n_looks: int = 0  # times that it was woken so
-    asked: dict[Hashable, bytes] = field(default_factory=dict)  # by addresses: what it found there when it asked last
-    waits_for: np.ndarray = field(default_factory=lambda: np.zeros(1, np.uint64))  # addresses, while it sleeps,
+    asked: dict[int, int] = field(default_factory=dict)  # by addresses: what it found there when it asked last
+    waits_for: np.ndarray = field(default_factory=_nowhere)  # addresses, while it sleeps,
     reach: tuple[int, int] = (0, 0)  # the first and the last of them
-    found: np.ndarray = field(default_factory=lambda: np.zeros(1))  # where it found this
+    found: np.ndarray = field(default_factory=_nowhere)  # there, as it fell asleep
     where: Place = ()  # it fell asleep
     is_tried: bool = False  # it was woken though nothing has changed
-    variables: Hashable = None  # as it fell asleep then
+    variables: Hashable = None  # as it fell asleep then, and how much had changed
     stuck_at: int = -1  # the number of changes at which it has come back to the same place with the same variables
 
 
@@ -232,18 +235,21 @@ class Programs:
                 return
         self._switch()
 
+    def asks_again(self, addresses: np.ndarray) -> bool:
+        """Return whether the program has asked for these elements before."""
+        return hash(addresses.tobytes()) in self.now.asked
+
     def asked(self, addresses: np.ndarray, values: np.ndarray, has_changed: bool = False) -> None:
         """Note what the program has found, unless it has changed it; the second time it sleeps until others do."""
-        me = self.now
-        about, found = (int(addresses.item(0)), addresses.size), b"" if has_changed else values.tobytes()
-        if not found or me.asked.get(about) != found:
-            me.asked[about] = found
+        me, key, value = self.now, hash(addresses.tobytes()), hash(values.tobytes())
+        if has_changed or me.asked.get(key) != value:
+            me.asked[key] = 0 if has_changed else value
             return
         self.has_slept = me.has_slept = True
         me.waits_for, me.found, me.where = addresses.ravel(), values.ravel(), place()
         me.reach = int(addresses.min()), int(addresses.max())
         if me.is_tried:
-            now = self._variables()
+            now = self._n_changes, self._variables()  # after a change another turn may end otherwise
             me.stuck_at = self._n_changes if now == me.variables else -1
             me.variables, me.is_tried = now, False
         self._awake.remove(me)
@@ -256,7 +262,7 @@ class Programs:
         if self._asleep:
             first, last = (0, _ANYWHERE) if addresses is None else (int(addresses.min()), int(addresses.max()))
             near = [one for one in self._asleep if one.reach[0] <= last and one.reach[1] >= first]
-            self._wake([one for one in near if _is_changed(one.waits_for, one.found)])
+            self._wake([one for one in near if _is_other(one)])
 
     def _deadlock(self) -> Deadlock:
         places = {one.where for one in self._asleep}
@@ -273,6 +279,6 @@ class Programs:
         return Deadlock(*parts)
 
 
-def _is_changed(addresses: np.ndarray, found: np.ndarray) -> bool:
-    """Return whether something else lies at addresses than a program found."""
-    return gather(addresses, found.dtype).tobytes() != found.tobytes()
+def _is_other(one: Running) -> bool:
+    """Return whether something else lies where a program waits than it has found."""
+    return gather(one.waits_for, one.found.dtype).tobytes() != one.found.tobytes()

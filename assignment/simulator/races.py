@@ -10,7 +10,7 @@ The threads of one program do not wait for each other either: what one lane stor
 only after a barrier.
 """
 
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -150,21 +150,20 @@ class Races:
         found = np.flatnonzero(met.take(index))
         return int(found[0]) if found.size else -1
 
-    def acquire(self, address: int) -> None:
-        """Order what was released at this address before what follows."""
-        self._released.setdefault(address, {})
-        self.actor.acquired.add(address)
+    def acquire(self, addresses: Iterable[int]) -> None:
+        """Order what was released at these addresses before what follows."""
+        for address in addresses:
+            self._released.setdefault(address, {})
+            self.actor.acquired.add(address)
 
-    def look(self, addresses: np.ndarray) -> None:
-        """Acquire at several addresses whose elements stay what they are, as who waits for all of them does."""
-        self.actor.acquired |= set(addresses.ravel().tolist()) & self._released.keys()
-
-    def release(self, address: int) -> None:
-        """Order all that the program did and acquired before what acquirers of this address do."""
-        released = self._released.setdefault(address, {})
+    def release(self, addresses: Iterable[int]) -> None:
+        """Order all that the program did and acquired before what acquirers of these addresses do."""
+        before = {self.actor.program: len(self._events) - 1}
         for lock in self.actor.acquired:
-            released.update({p: max(e, released.get(p, 0)) for p, e in self._released[lock].items()})
-        released[self.actor.program] = len(self._events) - 1
+            before.update({p: e for p, e in self._released[lock].items() if e > before.get(p, -1)})
+        for address in addresses:
+            released = self._released.setdefault(address, {})
+            released.update({p: e for p, e in before.items() if e > released.get(p, -1)})
 
     def last_change(self, shadow: Shadow, index: np.ndarray, but: Collection[Place]) -> RaceEvent | None:
         """Return the last event that changed these elements, or any other of the shadow, not in these lines."""

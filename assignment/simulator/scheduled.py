@@ -60,7 +60,6 @@ class ScheduledRun:
         self._order: Order | None = None  # of a load that is no plain one
         # what an atomic has found that is none between programs, by address
         self._split: tuple[np.ndarray, np.ndarray] | None = None
-        self._is_asked = True  # what an atomic returns
         self._is_kept_back = False  # others do not see the update yet
 
     @property
@@ -84,8 +83,9 @@ class ScheduledRun:
             steps = self._meetings.setdefault(key, Meeting(name(met), [])).steps
             if len(steps) < _STEPS:
                 steps.append((self._programs.now.program, action, where))
+        order = self._order
         self._programs.meet((*key, where[:1]))
-        self._has_met = True
+        self._has_met, self._order = True, order
 
     def polls(self, order: Order) -> None:
         """Let the next load see what lies there now."""
@@ -113,25 +113,21 @@ class ScheduledRun:
         scatter(addresses, values)
         self._changed(addresses, old, values)
 
-    def _changed(self, addresses: np.ndarray, old: np.ndarray, new: np.ndarray) -> bool:
-        """Tell others of a change; return whether there is any."""
+    def _changed(self, addresses: np.ndarray, old: np.ndarray, new: np.ndarray) -> None:
+        """Tell others of a change."""
         if self._stores and self._has_met:
             self._stores.changed(self._me, addresses, old)
-        is_changed = bool((bits(old) != bits(new)).any())
-        if is_changed:
+        if (bits(old) != bits(new)).any():
             self._programs.changed(addresses)
-        return is_changed
 
-    def begin_update(
-        self, addresses: np.ndarray, dtype: np.dtype, order: Order, is_asked: bool, comes_in_any_order: bool
-    ) -> None:
+    def begin_update(self, addresses: np.ndarray, dtype: np.dtype, order: Order, comes_in_any_order: bool) -> None:
         """Let others see what an atomic releases, or not see itself yet; between threads it is a load and a store."""
         has_met, split = self._has_met, None
         if has_met and not order.is_between_programs:
             own = distinct(addresses.ravel())
             split = own, gather(own, dtype)
             self._programs.meet(place()[:1])
-        self._has_met, self._split, self._is_asked = has_met, split, is_asked  # others may have run
+        self._has_met, self._split = has_met, split  # others may have run
         self._is_kept_back = False
         if self._stores is None:
             return
@@ -160,7 +156,5 @@ class ScheduledRun:
         if self._split is not None:
             values[at] = new
         scatter(addresses, new)
-        is_changed = self._changed(addresses, lying, new)
-        if self._is_asked:
-            self._programs.asked(addresses, found, is_changed)
+        self._changed(addresses, lying, new)
         return found

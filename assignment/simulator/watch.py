@@ -55,6 +55,7 @@ UNDEFINED_REMEDY = "that gives anything on a GPU; take other operands there, or 
 _MAX_NANS = 3  # places: the first is mostly where it begins
 _LEEWAY = 20_000  # steps of a program in another order, beyond a hundred times those of its first run
 _SAME = 1e-3  # the share by which sums in another order may differ, and nobody is told
+_LOCKS = 256  # flags that one atomic orders programs by
 _SCANNED = 1 << 24  # elements of an argument up to which a launch looks for fresh memory in it
 
 
@@ -85,8 +86,6 @@ class Watch:
         # where programs may meet: those of this run, in which lines nobody uses what atomics return
         self.programs: Programs | None = None
         self.unused: Collection[tuple[str, int]] = ()
-        # whether what the atomic of the moment returns is used, and whether it acquires
-        self._is_asked = self._looks = True
         self.scheduled: ScheduledRun | None = None  # they run once more, in another order
         self.record: RecordedLaunch | None = None  # of what it does, for a page
         # accesses and turns of loops of the program that runs, and how many a trial may have
@@ -416,14 +415,10 @@ class Watch:
         self._note_stored(region, offsets, values)
         self._refuse_lost_values(region, offsets, memory.take(index), values)
 
-    def _changed(self, addresses: np.ndarray, old: np.ndarray, new: np.ndarray) -> bool:
-        """Wake programs that wait for what this one has changed; return whether it has."""
-        if self.programs is None or self.is_rehearsal:
-            return False
-        is_changed = bool((bits(old) != bits(new)).any())
-        if is_changed:
+    def _changed(self, addresses: np.ndarray, old: np.ndarray, new: np.ndarray) -> None:
+        """Wake programs that wait for what this one has changed."""
+        if self.programs is not None and not self.is_rehearsal and (bits(old) != bits(new)).any():
             self.programs.changed(addresses)
-        return is_changed
 
     def begin_update(
         self, addresses: np.ndarray, operation: Callable[..., np.ndarray], dtype: np.dtype, order: Order
@@ -437,31 +432,30 @@ class Watch:
         self._refuse_inputs(region, offsets, "updates")
         if self._call.on_store:
             self._call.on_store(region.name, region.tensor)
-        self._is_asked, self._looks = not self._is_unused(), order.acquires and order.is_between_programs
-        is_alone = _KINDS.get(operation) if order.is_between_programs and not self._is_asked else None
+        is_alone = _KINDS.get(operation) if order.is_between_programs and self._is_unused() else None
         if self.scheduled:
-            self.scheduled.begin_update(addresses, dtype, order, self._is_asked, is_alone is not None)
+            self.scheduled.begin_update(addresses, dtype, order, is_alone is not None)
         if self.is_rehearsal:
             return
         shadow, pieces = self._regions.pieces(region, offsets, dtype.itemsize)
         self._races.atomic(shadow, pieces, self._namer(region, offsets, pieces), is_alone or MIXED)
         if self.cost:
             self._count(region, "updated", offsets, dtype.itemsize)
-        self._order(addresses, order)
+        self._order(addresses, order, dtype.kind in "iu")
 
     def _is_unused(self) -> bool:
         """Return whether what the atomic of the moment returns is used nowhere."""
         where = place()
         return bool(where) and (where[0][0].co_filename, where[0][1]) in self.unused
 
-    def _order(self, addresses: np.ndarray, order: Order) -> None:
-        """Record what an atomic acquires and releases; one on several elements orders nothing."""
-        if addresses.size == 1 and order.is_between_programs:
-            lock = int(addresses.item(0))
+    def _order(self, addresses: np.ndarray, order: Order, are_flags: bool) -> None:
+        """Record what an atomic acquires and releases; one on many elements that are no flags orders nothing."""
+        if order.is_between_programs and (addresses.size == 1 or (are_flags and addresses.size <= _LOCKS)):
+            locks = addresses.ravel().tolist()
             if order.acquires:
-                self._races.acquire(lock)
+                self._races.acquire(locks)
             if order.releases:
-                self._races.release(lock)
+                self._races.release(locks)
 
     def update(
         self, addresses: np.ndarray, operation: Callable[..., np.ndarray], operands: tuple[np.ndarray, ...]
@@ -488,12 +482,8 @@ class Watch:
         new = theirs(operation, old, *operands).astype(old.dtype)
         self._record(region, addresses, offsets, old, new)
         memory[index] = new
-        is_changed = self._changed(addresses, old, new)
+        self._changed(addresses, old, new)
         self._note_stored(region, offsets, new)
-        if self._looks and not is_changed and addresses.size > 1:
-            self._races.look(addresses)
-        if self._is_asked:
-            self.found(addresses, old, is_changed)
         return old
 
     def dot(self, a: np.ndarray, b: np.ndarray, operands: str) -> None:
@@ -508,12 +498,20 @@ class Watch:
         if self.scheduled:
             self.scheduled.polls(order)
         elif not self.is_rehearsal:
-            self._order(addresses, order._replace(releases=False))
+            self._order(addresses, order._replace(releases=False), are_flags=True)
 
     def found(self, addresses: np.ndarray, values: np.ndarray, is_changed: bool = False) -> None:
         """Let a program sleep that asks for elements again, and finds what it found before."""
-        if addresses.size and self.programs is not None and (self.scheduled or not self.is_rehearsal):
-            self.programs.asked(addresses, values, is_changed)
+        if self.programs is None or not addresses.size or (self.is_rehearsal and not self.scheduled):
+            return
+        if addresses.size > 1 and self.programs.asks_again(addresses):
+            self.moved -= values.nbytes
+        self.programs.asked(addresses, values, is_changed)
+
+    def updated(self, addresses: np.ndarray, old: np.ndarray) -> None:
+        """End an atomic, of which these are the elements and what it found there."""
+        if self.programs is not None and not self._is_unused():
+            self.found(addresses, old, bool(gather(addresses, old.dtype).tobytes() != old.tobytes()))
 
     def dead_lanes(self, values: np.ndarray, lanes: np.ndarray) -> None:
         """Handle lanes that a mask without `other` leaves undefined; `values` are zero there."""

@@ -213,3 +213,74 @@ def check_what_is_unwritten_after_waiting():
     run = lambda y, make: unwritten_kernel[(N,)](integers(), make(N, dtype=torch.int32), y, N)  # noqa: E731
     assert wrong(run, torch.ones(N), torch.zeros)[0] == 0
     assert wrong(run, torch.ones(N), torch.empty)[0] > len(SEEDS) // 3
+
+
+@triton.jit
+def lanes_kernel(count_ptr, y_ptr, SIZE: tl.constexpr):
+    lanes = tl.arange(0, SIZE)
+    tl.atomic_max(count_ptr + lanes * 0, lanes + tl.program_id(0))
+    tl.atomic_max(count_ptr + lanes * 0, lanes * 0)
+    if tl.atomic_add(count_ptr + 1, 1) == tl.num_programs(0) - 1:
+        tl.store(y_ptr, tl.atomic_add(count_ptr, 0).to(tl.float32))
+
+
+def check_lanes_at_one_element():
+    """Lanes that all update one element, and do not change it, wait for nobody."""
+    expected = torch.tensor([N - 1.0 + 15])
+    assert wrong(lambda y: lanes_kernel[(N,)](integers(2), y, 16), expected)[0] == 0
+
+
+@triton.jit
+def flags_kernel(flags_ptr, x_ptr, y_ptr, P: tl.constexpr, HOW: tl.constexpr):
+    program, lanes = tl.program_id(0), tl.arange(0, P)
+    tl.store(x_ptr + program, program + 1.0)
+    tl.debug_barrier()
+    if HOW == "signals":
+        tl.atomic_add(flags_ptr + lanes, 1, sem="release")
+        while tl.atomic_add(flags_ptr + program, 0, sem="acquire") < P:
+            pass
+    else:
+        tl.atomic_xchg(flags_ptr + program, 1, sem="release")
+        if HOW == "atomics":
+            while tl.min(tl.atomic_or(flags_ptr + lanes, 0, sem="acquire")) == 0:
+                pass
+        else:
+            many = tl.arange(0, 4 * P)
+            while tl.min(tl.load(flags_ptr + many, mask=many < P, other=1, volatile=True)) == 0:
+                pass
+    tl.debug_barrier()
+    tl.store(y_ptr + program, tl.sum(tl.load(x_ptr + lanes)))
+
+
+def check_waiting_for_blocks():
+    """Programs wait for several flags at once, whose lanes order what comes before and after; no byte is doubted."""
+    for how in ("signals", "atomics", "loads"):
+        launch = lambda y, how=how: flags_kernel[(N,)](integers(N), torch.empty(N), y, N, how)  # noqa: E731
+        assert wrong(launch, torch.full((N,), N * (N + 1) / 2)) == (0, []), how
+        with calls.Call() as seen:
+            launch(torch.empty(N))
+        assert not seen.doubts
+
+
+@triton.jit
+def handed_kernel(flag_ptr, x_ptr, y_ptr):
+    program = tl.num_programs(0) - 1 - tl.program_id(0)
+    found = 0.0
+    if program > 0:
+        while tl.atomic_load(flag_ptr + program - 1, sem="relaxed") == 0:
+            pass
+        tl.atomic_load(flag_ptr + program - 1, sem="acquire")
+        tl.debug_barrier()
+        found = tl.load(x_ptr + program - 1)
+    tl.store(x_ptr + program, found + 1.0)
+    tl.debug_barrier()
+    tl.atomic_xchg(flag_ptr + program, 1, sem="release")
+    tl.store(y_ptr + program, found)
+
+
+def check_orders_of_loads_stay_their_own():
+    """A load that acquires does so too where another program loads in between."""
+    if not hasattr(tl, "atomic_load"):  # before Triton 3.9
+        return
+    launch = lambda y: handed_kernel[(N,)](integers(N), torch.zeros(N), y)  # noqa: E731
+    assert wrong(launch, torch.arange(float(N)))[0] == 0
