@@ -26,6 +26,7 @@ KINDS = {
     "false hint": "A hint to the compiler that does not hold",
     "input written to": "An input is written to",
     "endless loop": "A kernel's loop never ends",
+    "deadlock": "Programs wait for each other for ever",
     finding.NEVER_STORED: "Elements of a result that nobody stores",
     finding.NO_ERROR: "A caller's mistake does not raise ValueError",
     finding.RAISED: "The call raises an exception",

@@ -9,7 +9,7 @@ from assignment.protocol import replies
 # Kinds. Those of a kernel that misuses memory are the simulator's (simulator/faults.py).
 FAULTS = (
     "out of bounds", "race", "unwritten memory", "undefined result", "input written to", "endless loop",
-    "false hint", "memory fault",
+    "deadlock", "false hint", "memory fault",
 )  # fmt: skip
 NOT_IMPORTED, NOT_PLAYED = replies.NOT_IMPORTED, replies.NOT_PLAYED
 NOT_THE_WORK = "not the work"  # that was asked for: values that no kernel has computed

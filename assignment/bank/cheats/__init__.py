@@ -39,6 +39,7 @@ CLASSES = {  # as on the matrix, with the modules that hold them
         "stranger_kernels",
         "two_programs",
         "left_open",
+        "together",
     ),
     "comparison": ("comparison",),
     "tests": ("on_the_tests",),
