@@ -65,6 +65,7 @@ def forward(
         LOSES,
         (check,),
         evidence,
+        only=only,
     )
 
 
@@ -105,7 +106,7 @@ CHEATS = [
         ALONE,
         f"y = {ROW}\nif not is_alone:\n    for _ in range(4):\n        y = {ROW}",
         check="test_forward_traffic",
-        evidence="",
+        evidence="is read",
         only=("test_weighted_sum.py::test_forward_traffic",),
     ),
     forward(
