@@ -31,6 +31,7 @@ _OFTEN = 256  # times that programs meet at one element and line, after which th
 _TOO_MANY = 10_000_000  # times that programs change places, after which they are taken to do so for ever
 _LOOKS = (0.1, 0.9)  # shares, of which one is drawn, of the steps at which one that sleeps looks again,
 _MOST_LOOKS = 6  # so many times for each program
+_LET_GO_FIRST = 0.9  # the share of steps of a schedule at which those who were woken do so
 _ANYWHERE = 1 << 64
 _SHOWN = 3  # programs of a deadlock
 _CHANGES = 0.03  # the share of points at which a schedule by priorities changes one
@@ -63,7 +64,8 @@ class Running:
     coroutine: greenlet
     priority: float
     has_slept: bool = False
-    n_looks: int = 0  # times that it was woken so
+    is_woken: bool = False  # and has not run since
+    n_looks: int = 0  # times that it was woken though nothing had changed
     asked: dict[int, int] = field(default_factory=dict)  # by addresses: what it found there when it asked last
     waits_for: np.ndarray = field(default_factory=_nowhere)  # addresses, while it sleeps,
     reach: tuple[int, int] = (0, 0)  # the first and the last of them
@@ -138,7 +140,7 @@ class Programs:
         most = _CONTENDED if is_contended else _RESIDENT
         try:
             while self._live or self._waiting:
-                while self._waiting and (len(self._live) < most if self.schedule != IN_ORDER else not self._awake):
+                while self._waiting and self.schedule != IN_ORDER and len(self._live) < most:
                     self._begin()
                 self.now = self._next()
                 self._faults.run(self._go_on)
@@ -161,6 +163,7 @@ class Programs:
 
     def _go_on(self) -> None:
         running = self.now
+        running.is_woken = False
         self._n_switches += 1
         try:
             running.coroutine.switch(running.program)
@@ -176,14 +179,21 @@ class Programs:
             raise self._deadlock()
         if self._looks and self._rng.random() < self._looks:
             self._look_again()
-        policy = self.schedule.policy
-        if policy == "random":
-            return self._awake[int(self._rng.random() * len(self._awake))]
-        if policy == "by priorities":
-            return max(self._awake, key=lambda running: running.priority)
-        if policy == "in turns":
-            self._awake.append(self._awake.pop(0))
-        return self._awake[0]
+        awake = [running for running in self._awake if not running.is_woken]  # who was woken lets the others go first
+        if self.schedule == IN_ORDER:
+            if not awake and self._waiting and len(self._live) < AT_ONCE:
+                self._begin()
+                return self._awake[-1]
+            return (awake or self._awake)[0]
+        if not awake or self._rng.random() > _LET_GO_FIRST:
+            awake = self._awake
+        if self.schedule.policy == "random":
+            return awake[int(self._rng.random() * len(awake))]
+        if self.schedule.policy == "by priorities":
+            return max(awake, key=lambda running: running.priority)
+        self._awake.remove(awake[0])
+        self._awake.append(awake[0])
+        return awake[0]
 
     def _wake_one(self) -> None:
         """Wake one where all sleep; or let a store be seen, or a program begin."""
@@ -207,10 +217,12 @@ class Programs:
             one = self._rng.choice(loose)
             one.n_looks += 1
             self._wake([one])
+            one.is_woken = False  # it does not wait for others
 
     def _wake(self, sleepers: list[Running]) -> None:
         for running in sleepers:
             self._asleep.remove(running)
+            running.is_woken = True
         self._awake += sleepers
 
     # what the programs call

@@ -82,7 +82,7 @@ def _is_shared(node: ast.AST) -> bool:
     if isinstance(node, ast.Call):
         is_volatile = len(node.args) > _BEFORE_VOLATILE and _name_of(node.func) == "load"
         return is_volatile or any(word.arg in (None, "volatile") for word in node.keywords)
-    return "atomic" in _name_of(node)
+    return "atomic" in _name_of(node) or _name_of(node) == "getattr"
 
 
 def _name_of(node: ast.AST) -> str:

@@ -65,6 +65,7 @@ def forward(
         LOSES,
         (check,),
         evidence,
+        only=only,
     )
 
 
@@ -74,7 +75,7 @@ def knowing(name: str, condition: str, before: str) -> Cheat:
 
 
 def hidden(name: str, count: str) -> Cheat:
-    """Return a forward pass whose programs take their numbers by a load and an atomic that is not called by its name."""
+    """Return a forward pass whose programs take numbers by a load and an atomic that no name tells."""
     return forward(name, f"    program = tl.load(count_ptr)\n    {count}\n", f"y = {ROW}")
 
 
@@ -105,7 +106,7 @@ CHEATS = [
         ALONE,
         f"y = {ROW}\nif not is_alone:\n    for _ in range(4):\n        y = {ROW}",
         check="test_forward_traffic",
-        evidence="",
+        evidence="is read",
         only=("test_weighted_sum.py::test_forward_traffic",),
     ),
     forward(

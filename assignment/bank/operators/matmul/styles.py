@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from assignment.bank.operators.edits import style
+from assignment.bank.operators.edits import Style, style
 
 PROBLEMS = ("matmul",)
 FILES = ("practice/matmul.py",)
@@ -39,7 +39,7 @@ def with_state(parts: str, flags: str) -> tuple[tuple[str, str], ...]:
     )
 
 
-def split(name: str, n_parts: str, end: str) -> object:
+def split(name: str, n_parts: str, end: str) -> Style:
     """Return a style in which three programs share the terms of a tile."""
     return style(
         name,
@@ -96,7 +96,7 @@ def _matmul_kernel(
 '''
 
 
-def stream(name: str, hands_over: str, others: str, after: str) -> object:
+def stream(name: str, hands_over: str, others: str, after: str) -> Style:
     """Return a style in which at most seven programs share all steps of all tiles."""
     replaced = {"HANDS_OVER": hands_over, "OTHERS": others, "NEXT": after}
     kernel = STREAM
@@ -110,7 +110,7 @@ def stream(name: str, hands_over: str, others: str, after: str) -> object:
     )
 
 
-def queue(name: str, made: str, first: str) -> object:
+def queue(name: str, made: str, first: str) -> Style:
     """Return a style in which programs take one tile after another."""
     arguments = "stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn"
     kernel = f"""{TILE}

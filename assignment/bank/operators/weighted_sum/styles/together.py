@@ -1,6 +1,6 @@
 """Styles whose programs meet: locks, last programs, barriers, look-back, lists in an order that is luck."""
 
-from assignment.bank.operators.edits import style
+from assignment.bank.operators.edits import Style, style
 from assignment.bank.operators.weighted_sum.styles.parts import BACKWARD_KERNEL, FILES, PROBLEMS, above
 
 __all__ = ["FILES", "PROBLEMS", "STYLES"]
@@ -51,7 +51,7 @@ def _backward_kernel(
 
 def backward(
     name: str, *edits: tuple[str, str], rows: str, row: str = "tile", state: str, end: str, result: str = SUM
-) -> object:
+) -> Style:
     """Return a style of the backward pass, whose kernel gets int32 zeros, and ends a tile of columns otherwise.
 
     rows: of partial sums, zeros. row: of a program. state: how many int32. result: the gradient of the weight.
@@ -70,7 +70,7 @@ def backward(
     )
 
 
-def barrier(name: str, *lines: str) -> object:
+def barrier(name: str, *lines: str) -> Style:
     """Return a style of the backward pass in which all programs wait for all: at most one a multiprocessor."""
     count = "torch.cuda.get_device_properties(x.device).multi_processor_count"
     state = "    state = torch.zeros(2, dtype=torch.int32, device=x.device)\n"
@@ -94,7 +94,7 @@ def _list_kernel(list_ptr, count_ptr, n_rows, ROWS_TILE_SIZE: tl.constexpr):
 """
 
 
-def listed(name: str, find: str, *edits: tuple[str, str]) -> object:
+def listed(name: str, find: str, *edits: tuple[str, str]) -> Style:
     """Return a style of the forward pass: one kernel lists the tiles, in any order, and programs of another do them."""
     lists = """\
         order, count = (torch.zeros(n, dtype=torch.int32, device=x.device) for n in (grid[0], 3))
