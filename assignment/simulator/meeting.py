@@ -22,7 +22,7 @@ from .semantic import builder
 from .undefined import PROBES
 from .watch import Watch
 
-_FAR = 1.5  # times as many bytes in another order
+_FAR = 3  # times as many bytes in another order
 MEET = "(handout/programs_meet.md)"
 
 

@@ -191,9 +191,10 @@ class Programs:
             return awake[int(self._rng.random() * len(awake))]
         if self.schedule.policy == "by priorities":
             return max(awake, key=lambda running: running.priority)
-        self._awake.remove(awake[0])
-        self._awake.append(awake[0])
-        return awake[0]
+        first = awake[0]
+        self._awake.remove(first)
+        self._awake.append(first)
+        return first
 
     def _wake_one(self) -> None:
         """Wake one where all sleep; or let a store be seen, or a program begin."""
@@ -238,7 +239,8 @@ class Programs:
         `where`: the element and the line; where programs have met often they seldom let others go first.
         """
         self._met[where] = n = self._met.get(where, 0) + 1
-        if len(self._awake) == 1 or (n > _OFTEN and self._rng.random() * n > _OFTEN):
+        is_alone = len(self._awake) == 1 and not (self._asleep and self._rng.random() < self._looks)
+        if is_alone or (n > _OFTEN and self._rng.random() * n > _OFTEN):
             return
         if self.schedule.policy == "by priorities":
             if self._rng.random() < _CHANGES:
@@ -282,9 +284,7 @@ class Programs:
         for one in self._asleep[:_SHOWN]:
             name, by = self._awaited(int(one.waits_for[0]), places)
             parts += [f"  program {one.program} waits for {name}, which stays {one.found[0]}", at(one.where, "    ")]
-            if by is None:
-                parts.append("    no program has stored to it")
-            else:
+            if by is not None:
                 parts += [f"    such are changed by program {by.program}, who does it no more", at(by.where, "      ")]
         if self._waiting:
             parts.append(f"  a GPU holds at most {AT_ONCE:,} at once: {len(self._waiting):,} more have not begun")

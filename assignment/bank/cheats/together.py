@@ -1,6 +1,6 @@
 """Kernels that tell whether programs run one by one or together, and those that hide where they meet."""
 
-from assignment.bank.cheats import LOSES, Cheat
+from assignment.bank.cheats import LOSES, REVIEWED, Cheat
 
 # A count that all programs raise 500 times: one that runs alone finds its own numbers, one after another.
 ALONE = """\
@@ -54,6 +54,7 @@ def forward(
     n_programs: int = 4,
     evidence: str = "elements wrong",
     only: tuple[str, ...] = (),
+    expected: str = LOSES,
 ) -> Cheat:
     """Return a forward pass by four programs: lines before their rows, and those that compute y of a row."""
     source = FORWARD.replace("IS_BY_TORCH", f"{is_by_torch}").replace("PROGRAMS", f"{n_programs}")
@@ -62,7 +63,7 @@ def forward(
         name,
         "weighted_sum",
         source.replace("BEFORE", before.rstrip()).replace("BODY", lines),
-        LOSES,
+        expected,
         (check,),
         evidence,
         only=only,
@@ -106,8 +107,9 @@ CHEATS = [
         ALONE,
         f"y = {ROW}\nif not is_alone:\n    for _ in range(4):\n        y = {ROW}",
         check="test_forward_traffic",
-        evidence="is read",
-        only=("test_weighted_sum.py::test_forward_traffic",),
+        evidence="where they are watched",
+        only=("test_weighted_sum.py::test_forward_values",),
+        expected=REVIEWED,
     ),
     forward(
         "a_look_that_is_long_only_where_programs_run_together",
@@ -136,10 +138,8 @@ CHEATS = [
         "counted_by_a_thread_block_s_lanes",
         "",
         f"""\
-lanes = tl.zeros((2,), tl.int32)
-y = {ROW}
-if tl.max(tl.atomic_add(count_ptr + lanes, 1, scope="cta")) % 2 == 0:
-    y = 0.0""",
+row = tl.max(tl.atomic_add(count_ptr + tl.zeros((2,), tl.int32), 1, scope="cta")) // 2
+y = {ROW}""",
     ),
     hidden("an_atomic_by_getattr", 'getattr(tl, "atomic_add")(count_ptr, 1)'),
     hidden("an_atomic_in_a_function_in_a_tuple", "CALLED[0](count_ptr)"),
