@@ -64,7 +64,7 @@ def forward(
         "weighted_sum",
         source.replace("BEFORE", before.rstrip()).replace("BODY", lines),
         expected,
-        (check,),
+        (check,) if check else (),
         evidence,
         only=only,
     )
@@ -106,7 +106,7 @@ CHEATS = [
         "read_five_times_where_it_does_not_run_alone",
         ALONE,
         f"y = {ROW}\nif not is_alone:\n    for _ in range(4):\n        y = {ROW}",
-        check="test_forward_traffic",
+        check="",
         evidence="where they are watched",
         only=("test_weighted_sum.py::test_forward_values",),
         expected=REVIEWED,
