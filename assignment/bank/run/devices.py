@@ -7,6 +7,7 @@ that lose here alone.
 """
 
 import argparse
+import re
 from pathlib import Path
 
 from assignment.bank.corpus import entries
@@ -64,7 +65,7 @@ def section(pairs: list[Pair]) -> str:
 def told(verdict: Verdict) -> str:
     """Return the verdict in a line."""
     where = f" [{verdict.case}]" if verdict.case else ""
-    said = " ".join(verdict.message.split()).replace("|", "\\|")[:200]
+    said = re.sub(r" ?\(handout/[^)]*\)", "", " ".join(verdict.message.split())).replace("|", "\\|")[:200]
     return f"{verdict.status}, margin {verdict.margin:.3g}{where} {said}"
 
 
