@@ -65,7 +65,7 @@ def section(pairs: list[Pair]) -> str:
 def told(verdict: Verdict) -> str:
     """Return the verdict in a line."""
     where = f" [{verdict.case}]" if verdict.case else ""
-    said = re.sub(r" ?\(handout/[^)]*\)", "", " ".join(verdict.message.split())).replace("|", "\\|")[:200]
+    said = re.sub(r" ?\(handout/[^)]*\)|; handout/\S*", "", " ".join(verdict.message.split())).replace("|", "\\|")[:200]
     return f"{verdict.status}, margin {verdict.margin:.3g}{where} {said}"
 
 
