@@ -5,11 +5,11 @@ import importlib
 import json
 import math
 import multiprocessing
-import os
 import re
 import socket
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from assignment.bank.corpus import entries
 from assignment.bank.run import cheats_page, grade, held, results_page, whole_runs
 from assignment.bank.run.judging import GradingJob, Result, Verdict
 from assignment.bank.run.verdicts import VerdictRow, judge
+from assignment.confined import supervisor
 from assignment.verdict import checks
 
 ENTRIES = {entry.name: entry for entry in entries() if entry.cheat}
@@ -214,22 +215,32 @@ import os, time
 if os.fork():
     os._exit(0)
 os.setsid()
+time.sleep({before_s})
 if os.fork():
     os._exit(0)
 time.sleep(1000)
 """
 
 
-def adopt_and_look(found) -> None:
-    whole_runs.adopt_orphans()
-    subprocess.run([sys.executable, "-c", DAEMON], check=True)
-    found.put((whole_runs.leftovers(), [process.pid for process in whole_runs.descendants(os.getpid())]))
+def adopt_and_look(found, before_s: float) -> None:
+    look = supervisor.descendants
+
+    def look_slowly() -> list[int]:
+        pids = look()
+        time.sleep(before_s)  # the daemon's parent, which we have seen, ends
+        return pids
+
+    supervisor.adopt_orphans()
+    subprocess.run([sys.executable, "-c", DAEMON.format(before_s=before_s / 2)], check=True)
+    supervisor.descendants = look_slowly
+    found.put((whole_runs.leftovers(), look()))
 
 
-def test_a_daemon_is_seen_and_ended():
+@pytest.mark.parametrize("before_s", [0.0, 0.4])
+def test_a_daemon_is_seen_and_ended(before_s):
     fork = multiprocessing.get_context("fork")
     found = fork.Queue()
-    process = fork.Process(target=adopt_and_look, args=(found,))
+    process = fork.Process(target=adopt_and_look, args=(found, before_s))
     process.start()
     ((left,), remaining) = found.get(timeout=30)
     process.join(10)

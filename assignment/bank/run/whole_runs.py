@@ -17,13 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import AnyStr
 
+from psutil import Process
+
 from assignment import failure
 from assignment.bank.cheats import Cheat
 from assignment.bank.run.judging import GradingJob, Result, Verdict, digest, key
-from assignment.bank.run.processes import GONE, descendants
+from assignment.bank.run.processes import GONE
 from assignment.commands.report import total
+from assignment.confined import supervisor
 from assignment.confined.confinement import die_with_parent
-from assignment.confined.supervisor import adopt_orphans, end_descendants, reap
 from assignment.digest import ROOT
 from assignment.verdict import checks, reporting
 from assignment.verdict.entries import Report
@@ -45,7 +47,7 @@ _jobs: list[GradingJob] = []  # of a grading process; forked with it, for not al
 
 def become_grader(jobs: list[GradingJob]) -> None:
     _jobs.extend(jobs)
-    adopt_orphans()  # a daemon cannot leave
+    supervisor.adopt_orphans()  # a daemon cannot leave
     die_with_parent()
 
 
@@ -174,14 +176,15 @@ def was_reached(ours: socket.socket) -> bool:
 def leftovers() -> list[str]:
     """Return what this process still has as descendants; they are ended."""
     deadline = time.monotonic() + GRACE_S
-    while (found := descendants(os.getpid())) and time.monotonic() < deadline:
-        reap()
+    # also those that have ended: one may have left a child between our look at it and at its state
+    while (found := supervisor.descendants()) and time.monotonic() < deadline:
+        supervisor.reap()
         time.sleep(0.05)
     names = []
-    for process in found:
+    for pid in found:
         with suppress(*GONE):
-            names.append(" ".join(process.cmdline())[:80])
-    end_descendants()
+            names.append(" ".join(Process(pid).cmdline())[:80])
+    supervisor.end_descendants()
     return [f"{len(names)} processes left: {', '.join(names[:3])}"] if names else []
 
 
