@@ -76,7 +76,7 @@ def update(
     old = np.zeros(addresses.size, dtype)
     if active.size:
         watch.note_values(operands[0][active])
-        watch.begin_update(addresses[active], operation, dtype, order)
+        watch.begin_update(addresses[active], operation, tuple(x[active] for x in operands), order)
     rounds = _without_duplicates(addresses, active, watch.draws)
     for lanes in rounds:
         old[lanes] = watch.update(addresses[lanes], operation, tuple(x[lanes] for x in operands))

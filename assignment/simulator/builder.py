@@ -22,7 +22,7 @@ from .faults import place
 from .kernel_values import KernelValue
 from .libdevice import extern_function, is_exact
 from .numerics import BFLOAT16, convert, numpy_type
-from .scheduled import Order
+from .scheduled import Order, exchange_if_equal
 from .triton_private import CUDABackend, GPUTarget, Hint, NullAllocator, allocator, interpreter, ir
 
 TARGET = GPUTarget("cuda", 90, 32)
@@ -186,7 +186,7 @@ class Builder(Elementwise):
         bits = f"u{val.data.itemsize}"
         new, expected = val.data.view(bits), cmp.data.view(bits)
         order = _order(sem, scope)
-        old = access.update(self.watch, ptr.data, None, _exchange_if_equal, new, expected, order=order).old
+        old = access.update(self.watch, ptr.data, None, exchange_if_equal, new, expected, order=order).old
         return Handle(old.view(val.data.dtype), val.dtype)
 
     def create_atomic_rmw(
@@ -336,10 +336,6 @@ def _operand_type(x: Handle, input_precision: ir.INPUT_PRECISION) -> str:
 
 def _exchange(old: np.ndarray, new: np.ndarray) -> np.ndarray:
     return new
-
-
-def _exchange_if_equal(old: np.ndarray, new: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    return np.where(old == expected, new, old)
 
 
 # by the names of ir.ATOMIC_OP, and of ir.DESCRIPTOR_REDUCE_KIND, which has some of them

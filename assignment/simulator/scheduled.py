@@ -29,6 +29,20 @@ class Order(NamedTuple):
         return self.scope != "cta"
 
 
+def exchange_if_equal(old: np.ndarray, new: np.ndarray, expected: np.ndarray) -> np.ndarray:
+    return np.where(old == expected, new, old)
+
+
+def stored_to(
+    addresses: np.ndarray, operation: Callable[..., np.ndarray], operands: tuple[np.ndarray, ...]
+) -> np.ndarray:
+    """Return the elements that an atomic stores to; a comparison that fails stores, and so releases, nothing."""
+    if operation is not exchange_if_equal:
+        return addresses
+    _, expected = operands
+    return addresses[gather(addresses, expected.dtype) == expected]
+
+
 class Meeting(NamedTuple):
     """What programs do to an element that several of them touch."""
 
@@ -120,23 +134,35 @@ class ScheduledRun:
         if (bits(old) != bits(new)).any():
             self._programs.changed(addresses)
 
-    def begin_update(self, addresses: np.ndarray, dtype: np.dtype, order: Order, comes_in_any_order: bool) -> None:
+    def begin_update(
+        self,
+        addresses: np.ndarray,
+        operation: Callable[..., np.ndarray],
+        operands: tuple[np.ndarray, ...],
+        order: Order,
+        comes_in_any_order: bool,
+    ) -> None:
         """Let others see what an atomic releases, or not see itself yet; between threads it is a load and a store."""
         has_met, split = self._has_met, None
         if has_met and not order.is_between_programs:
             own = distinct(addresses.ravel())
-            split = own, gather(own, dtype)
+            split = own, gather(own, operands[0].dtype)
             self._programs.meet(place()[:1])
         self._has_met, self._split = has_met, split  # others may have run
         self._is_kept_back = False
         if self._stores is None:
             return
-        releases = order.releases and order.is_between_programs
-        if self._stores.release(self._me, None if releases else addresses):
-            self._programs.changed()
+        self._show(addresses)
+        if order.releases and order.is_between_programs and stored_to(addresses, operation, operands).size:
+            self._show()
         self._is_kept_back = self._has_met and comes_in_any_order and not order.releases
         if order.acquires and order.is_between_programs:
             self._stores.acquire(self._me)
+
+    def _show(self, addresses: np.ndarray | None = None) -> None:
+        """Let others see what the program has stored, all or until its last store to these."""
+        if self._stores is not None and self._stores.release(self._me, addresses):
+            self._programs.changed()
 
     def update(
         self, addresses: np.ndarray, operation: Callable[..., np.ndarray], operands: tuple[np.ndarray, ...]

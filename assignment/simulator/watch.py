@@ -31,7 +31,7 @@ from .kernel_values import KernelValue
 from .programs import Programs
 from .races import MIXED, Lanes, RaceEvent, Races
 from .regions import Region, Regions
-from .scheduled import Order, ScheduledRun
+from .scheduled import Order, ScheduledRun, stored_to
 from .trace import LaunchCost, Traffic, distinct
 from .undefined import (
     MASKED,
@@ -421,12 +421,20 @@ class Watch:
             self.programs.changed(addresses)
 
     def begin_update(
-        self, addresses: np.ndarray, operation: Callable[..., np.ndarray], dtype: np.dtype, order: Order
+        self,
+        addresses: np.ndarray,
+        operation: Callable[..., np.ndarray],
+        operands: tuple[np.ndarray, ...],
+        order: Order,
     ) -> None:
         """Check an atomic on these elements before it runs, and what it acquires and releases."""
+        dtype = operands[0].dtype
         found = self._find(addresses, dtype.itemsize, "updates")
         if found is None:
-            self._by_tensor(addresses, lambda lanes: self.begin_update(addresses[lanes], operation, dtype, order), None)
+            begin = lambda lanes: self.begin_update(  # noqa: E731
+                addresses[lanes], operation, tuple(x[lanes] for x in operands), order
+            )
+            self._by_tensor(addresses, begin, None)
             return
         region, offsets = found
         self._refuse_inputs(region, offsets, "updates")
@@ -434,28 +442,27 @@ class Watch:
             self._call.on_store(region.name, region.tensor)
         is_alone = _KINDS.get(operation) if order.is_between_programs and self._is_unused() else None
         if self.scheduled:
-            self.scheduled.begin_update(addresses, dtype, order, is_alone is not None)
+            self.scheduled.begin_update(addresses, operation, operands, order, is_alone is not None)
         if self.is_rehearsal:
             return
         shadow, pieces = self._regions.pieces(region, offsets, dtype.itemsize)
         self._races.atomic(shadow, pieces, self._namer(region, offsets, pieces), is_alone or MIXED)
         if self.cost:
             self._count(region, "updated", offsets, dtype.itemsize)
-        self._order(addresses, order, dtype.kind in "iu")
+        self._order(addresses, order, dtype.kind in "iu", stored_to(addresses, operation, operands))
 
     def _is_unused(self) -> bool:
         """Return whether what the atomic of the moment returns is used nowhere."""
         where = place()
         return bool(where) and (where[0][0].co_filename, where[0][1]) in self.unused
 
-    def _order(self, addresses: np.ndarray, order: Order, are_flags: bool) -> None:
-        """Record what an atomic acquires and releases; one on many elements that are no flags orders nothing."""
+    def _order(self, addresses: np.ndarray, order: Order, are_flags: bool, stored: np.ndarray) -> None:
+        """Record what an atomic acquires, and releases where it stores; one on many numbers orders nothing."""
         if order.is_between_programs and (addresses.size == 1 or (are_flags and addresses.size <= _LOCKS)):
-            locks = addresses.ravel().tolist()
             if order.acquires:
-                self._races.acquire(locks)
+                self._races.acquire(addresses.ravel().tolist())
             if order.releases:
-                self._races.release(locks)
+                self._races.release(stored.ravel().tolist())
 
     def update(
         self, addresses: np.ndarray, operation: Callable[..., np.ndarray], operands: tuple[np.ndarray, ...]
@@ -498,7 +505,7 @@ class Watch:
         if self.scheduled:
             self.scheduled.polls(order)
         elif not self.is_rehearsal:
-            self._order(addresses, order._replace(releases=False), are_flags=True)
+            self._order(addresses, order._replace(releases=False), are_flags=True, stored=addresses[:0])
 
     def found(self, addresses: np.ndarray, values: np.ndarray, is_changed: bool = False) -> None:
         """Let a program sleep that asks for elements again, and finds what it found before."""

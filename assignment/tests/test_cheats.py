@@ -225,8 +225,8 @@ time.sleep(1000)
 def adopt_and_look(found, before_s: float) -> None:
     look = supervisor.descendants
 
-    def look_slowly() -> list[int]:
-        pids = look()
+    def look_slowly(of: int | None = None, at_most: int = supervisor.MAX_FOUND) -> list[int]:
+        pids = look(of, at_most)
         time.sleep(before_s)  # the daemon's parent, which we have seen, ends
         return pids
 

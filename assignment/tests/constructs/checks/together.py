@@ -284,3 +284,24 @@ def check_orders_of_loads_stay_their_own():
         return
     launch = lambda y: handed_kernel[(N,)](integers(N), torch.zeros(N), y)  # noqa: E731
     assert wrong(launch, torch.arange(float(N)))[0] == 0
+
+
+@triton.jit
+def signalled_kernel(flag_ptr, x_ptr, y_ptr, EXPECTED: tl.constexpr):
+    if tl.program_id(0) == 0:
+        tl.store(x_ptr, 3.0)
+        tl.atomic_cas(flag_ptr, EXPECTED, 2, sem="release")
+        tl.atomic_xchg(flag_ptr, 1, sem="relaxed")
+    else:
+        while tl.atomic_add(flag_ptr, 0, sem="acquire") != 1:
+            pass
+        tl.store(y_ptr, tl.load(x_ptr))
+
+
+def check_a_comparison_that_fails_releases_nothing():
+    """A compare-and-swap releases what its program did before where it stores, and only there."""
+    launch = lambda y, expected: signalled_kernel[(2,)](integers(), torch.zeros(1), y, expected)  # noqa: E731
+    assert wrong(launch, torch.full((1,), 3.0), 0) == (0, [])
+    n_wrong, said = wrong(launch, torch.full((1,), 3.0), 7)
+    assert n_wrong
+    assert said
