@@ -1,0 +1,72 @@
+"""course.toml: read once, followed by everything, and its mistakes told with their line."""
+
+import pytest
+
+from assignment import course
+
+
+def read(tmp_path, text: str) -> course.Course:
+    (tmp_path / course.FILE).write_text(text, encoding="utf-8")
+    return course.course.__wrapped__(tmp_path)
+
+
+def test_the_file_says_what_holds_without_it(tmp_path):
+    assert course.course() == course.Course() == course.course.__wrapped__(tmp_path) == read(tmp_path, "")
+    assert list(course.course().points) == list(course.Course().points)
+
+
+def test_a_file_of_another_course(tmp_path):
+    text = """\
+[course]
+title = "GPU kernels"
+pages = "https://kernels.example/a/"
+due = 2026-11-30T23:59:00+01:00
+[late]
+share_a_day = 0.25
+[points]
+weighted_sum = 6
+softmax = 4.25
+rmsnorm = "practice"
+flash_backward_pytorch = "off"
+speed = 0
+"""
+    found = read(tmp_path, text)
+    assert (found.title, found.pages, found.institution) == ("GPU kernels", "https://kernels.example/a", "")
+    assert found.due is not None
+    assert found.due.isoformat() == "2026-11-30T23:59:00+01:00"
+    assert (found.late.share_a_day, found.late.cut_off_days) == (0.25, course.LateRule().cut_off_days)
+    assert list(found.points.items())[:3] == [("weighted_sum", 6), ("softmax", 4.25), ("flash_forward_pytorch", 10)]
+    assert "rmsnorm" not in found.points
+    assert found.off == {"flash_backward_pytorch", "speed"}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[course]\n\ntitel = 'x'\n", "line 3: titel: unknown: did you mean title?"),
+        ("[points]\nrmsnorm = 1\nrmsnrm = 2\n", "line 3: rmsnrm: unknown: did you mean rmsnorm?"),
+        ("[points]\nrmsnorm = -1\n", "line 2: rmsnorm: expected points, in whole hundredths and not below 0,"),
+        ("[points]\nrmsnorm = 0.125\n", 'or "practice" or "off", got 0.125'),
+        ("[points]\nrmsnorm = true\n", "got True"),
+        ("[points]\nrmsnorm = 'of'\n", "got 'of'"),
+        ("[points]\nspeed = 'practice'\n", "got 'practice'"),
+        ("points = 100\n", "line 1: points: expected a table, [points], got 100"),
+        ("[people]\n", "line 1: people: unknown: expected one of course, late, points"),
+        ("[course]\ndue = 2026-11-30T23:59:00\n", "expected a date and time with its zone"),
+        ("[course]\ndue = '2026-11-30'\n", "expected a date and time with its zone"),
+        ("[course]\npages = 'kernels.example'\n", 'expected an address, "https://…"'),
+        ("[course]\ntitle = 7\n", "expected a line of text in quotes, got 7"),
+        ("[late]\nshare_a_day = 10\n", "expected a number from 0 to 1, got 10"),
+        ("[late]\ncredit_days = 1.5\n", "expected a whole number that is not below 0, got 1.5"),
+        ("[points]\nrmsnorm = \n", "course.toml: Invalid value (at line 2, column 11)"),
+    ],
+)
+def test_a_mistake_is_told_with_its_line(tmp_path, text, says):
+    with pytest.raises(course.CourseError) as error:
+        read(tmp_path, text)
+    assert says in str(error.value)
+
+
+def test_names_and_dates_change_no_key(tmp_path):
+    dated = read(tmp_path, "[course]\ntitle = 'x'\ndue = 2026-11-30T23:59:00+01:00\n")
+    assert dated.key == course.course().key != read(tmp_path, "[points]\nrmsnorm = 10\n").key
