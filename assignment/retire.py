@@ -106,12 +106,17 @@ def named(operator: operators.Operator, root: Path) -> Iterator[str]:
         yield from (f"{path.relative_to(root)}:{at}" for at in found)
 
 
-def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
+def parse_arguments(arguments: list[str] | None = None) -> str:
+    """Return the operator's name."""
     parser = argparse.ArgumentParser(prog="python -m assignment.retire", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("name", metavar="NAME", help="of the operator, as --list shows it")
-    options = parser.parse_args(arguments)
+    name: str = parser.parse_args(arguments).name
+    return name
+
+
+def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
     try:
-        removed, left = retire(options.name, root)
+        removed, left = retire(parse_arguments(arguments), root)
     except OperatorError as error:
         print(f"retire: {error}\nnothing was removed", file=sys.stderr)
         return 2

@@ -40,7 +40,7 @@ def write(name: str, like: str, root: Path = ROOT) -> list[str]:
 def tidy(name: str, places: list[str], root: Path) -> None:
     """Have ruff sort imports and break lines, which another name changes; raises OperatorError."""
     for command in (["check", "--fix", "--select", "I"], ["format"]):
-        call = [sys.executable, "-m", "ruff", *command, "--quiet", *places]
+        call = [sys.executable, "-m", "ruff", *command, "--quiet", "--no-cache", *places]
         done = subprocess.run(call, cwd=root, capture_output=True, text=True)
         if done.returncode:
             raise OperatorError(f"expected ruff to format {name}, got {done.stdout}{done.stderr}: try uv sync")
@@ -51,19 +51,25 @@ def tidy(name: str, places: list[str], root: Path) -> None:
                 raise OperatorError(f"expected lines of {LINE_LENGTH} letters, got {long}: choose a shorter name")
 
 
-def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
+def parse_arguments(arguments: list[str] | None = None) -> tuple[str, str]:
+    """Return the name of the new operator, and of the one that it is like."""
     parser = argparse.ArgumentParser(prog="python -m assignment.new", description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
         "name", metavar="NAME", help="of the new operator, as in Python: small letters, such as soft_cap"
     )
     parser.add_argument("--like", metavar="OTHER", required=True, help="the operator that it begins as")
     options = parser.parse_args(arguments)
+    return options.name, options.like
+
+
+def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
+    name, like = parse_arguments(arguments)
     try:
-        made = write(options.name, options.like, root)
+        made = write(name, like, root)
     except OperatorError as error:
         print(f"new: {error}; nothing was written", file=sys.stderr)
         return 2
-    print(NEXT.format(n=len(made), name=options.name, like=options.like))
+    print(NEXT.format(n=len(made), name=name, like=like))
     return 0
 
 

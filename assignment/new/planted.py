@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from assignment.bank.operators.edits import ARROW
 from assignment.new.names import OperatorError
 from assignment.operators import part
+from assignment.operators.misconception import Models
 from assignment.verdict import checks
 from tests import operators
 
@@ -30,13 +31,20 @@ WRONG = "handout/{name}.md#what-goes-wrong"
 
 def negated(call: Call) -> Iterator[Sequence[Tensor]]:
     """Yield {first} with the other sign."""
-    {results} = oracle.{oracle}(*call.tensors, **call.options)
+    {inputs} = call.tensors
+    {results} = oracle.{oracle}({given}, **call.options)
     yield [-{results}]
 
 
-THE_SIGN = Misconception("{name}-negated", "Your {first} has the other sign", "What is stored?", WRONG, negated)
+{right}THE_SIGN = Misconception("{name}-negated", "Your {first} has the other sign", "What is stored?", WRONG, negated)
 MODELS = {{{models}}}
 '''
+RIGHT = """def right_{oracle}(call: Call) -> Sequence[Tensor]:
+    {inputs} = call.tensors
+    return {results}
+
+
+"""
 BUGS = '''"""Planted bugs of {name}: see assignment/bank/operators/edits.py."""
 
 from assignment.bank.operators.edits import bug
@@ -57,23 +65,28 @@ class TheSign:
 
     def misconceptions(self) -> str:
         """Return its model, and none for the other functions."""
-        first = self.like.functions[0]
-        models = (self._models(function) for function in self.like.functions if not function.gradients)
+        first, *_ = functions = [one for one in self.like.functions if not one.gradients]
         return MISCONCEPTIONS.format(
             name=self.name,
             first=first.outputs[0],
+            inputs=unpacked(first),
             results=", ".join(first.outputs),
             oracle=self.renamed(first.oracle),
-            models=", ".join(models),
+            given=", ".join(first.inputs),
+            right="".join(self._right(one) for one in functions if known(one).right),
+            models=", ".join(map(self._models, functions)),
         )
 
+    def _right(self, function: operators.Function) -> str:
+        """Return what says what a backward pass returns that has options."""
+        called = f"oracle.{function.oracle}({', '.join(function.inputs)}, **call.options)"
+        results = called if len(function.outputs) > 1 else f"[{called}]"
+        return self.renamed(RIGHT.format(oracle=function.oracle, inputs=unpacked(function), results=results))
+
     def _models(self, function: operators.Function) -> str:
-        known = part(function.name, "misconceptions").MODELS[function.name]
         told = ["[THE_SIGN]" if function == self.like.functions[0] else "[]", "WRONG"]
-        told += [f"n_inner={known.n_inner}"] if known.n_inner != 1 else []
-        if known.right:  # its options are those of the call
-            right = f"oracle.{function.oracle}(*call.tensors, **call.options)"
-            told += [f"right=lambda call: {right if len(function.outputs) > 1 else f'[{right}]'}"]
+        told += [f"n_inner={known(function).n_inner}"] if known(function).n_inner != 1 else []
+        told += [f"right=right_{function.oracle}"] if known(function).right else []
         return self.renamed(f'"{function.name}": Models({", ".join(told)})')
 
     def bugs(self, solution: str) -> str:
@@ -91,6 +104,17 @@ class TheSign:
         )
 
 
+def known(function: operators.Function) -> Models:
+    models: Models = part(function.name, "misconceptions").MODELS[function.name]
+    return models
+
+
+def unpacked(function: operators.Function) -> str:
+    """Return the left side of an assignment of a call's tensors."""
+    names = ", ".join(function.inputs)
+    return names if len(function.inputs) > 1 else f"({names},)"
+
+
 def negations(solution: str, result: str) -> list[tuple[str, str]]:
     """Return edits by which kernels store a result with the other sign, as short as they can be."""
     found = []
@@ -98,13 +122,12 @@ def negations(solution: str, result: str) -> list[tuple[str, str]]:
         if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "store"):
             continue
         whole, value = (ast.get_source_segment(solution, node) or "" for node in (call, call.args[1]))
-        where = whole[: whole.index(f", {value}")].removeprefix("tl.store(")
+        where, comma, _ = re.split(rf"(,\s*){re.escape(value)}", whole, maxsplit=1)
+        where = where.removeprefix("tl.store(").lstrip() + comma
         if not re.match(rf"{result}_(ptrs?|tiles)\b", where):
             continue
-        called, bracket, _ = value.partition("(")
-        old, new = (
-            (called + bracket, f"-{called}{bracket}") if isinstance(call.args[1], ast.Call) else (value, f"-({value})")
-        )
-        if solution.count(f"{where}, {old}") == 1:
-            found.append((f"{where}, {old}", f"{where}, {new}"))
+        called = value.partition("(")[0]
+        old, new = (f"{called}(", f"-{called}(") if isinstance(call.args[1], ast.Call) else (value, f"-({value})")
+        if solution.count(where + old) == 1:
+            found.append((where + old, where + new))
     return found
