@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from assignment.commands import handout
+from assignment.course import CourseError
 from assignment.handout import notebook
 from assignment.verdict import checks
 from tests import operators
@@ -382,7 +383,7 @@ def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
             return check_stubs(root) if options.check else write_stubs(root)
         checks.declared()
         return release(root, options.command, options.to, options.branch, options.grader)
-    except (ReleaseError, checks.PointsDiffer) as error:
+    except (ReleaseError, CourseError) as error:
         print(f"release: {error}", file=sys.stderr)
         return 2
 
