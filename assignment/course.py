@@ -69,6 +69,11 @@ class Course:
     late: LateRule = field(default_factory=LateRule)
     points: dict[str, float | str] = field(default_factory=dict)
 
+    @property
+    def heading(self) -> str:
+        """What stands above pages: title, institution and term."""
+        return ", ".join(filter(None, (self.title, self.institution, self.term)))
+
 
 @functools.cache
 def course(root: Path = ROOT) -> Course:
