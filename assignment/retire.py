@@ -59,12 +59,14 @@ def built_on(operator: operators.Operator, root: Path) -> Iterator[str]:
 
 
 def others(operator: operators.Operator, root: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the files that are not the operator's own, and their text."""
+    """Yield the files that are not the operator's own and have its name in them, and their text."""
     own = [root / place for place in names.places(operator.name, operator.file)]
     found = [path for kind in SEARCHED for place in SEARCHED_IN for path in (root / place).rglob(kind)]
     for path in sorted([*found, *(path for kind in SEARCHED for path in root.glob(kind))]):
         if path.is_file() and not path.is_symlink() and not any(path == one or one in path.parents for one in own):
-            yield path, path.read_text(encoding="utf-8", errors="replace")
+            text = path.read_text(encoding="utf-8", errors="replace")
+            if operator.name in text:
+                yield path, text
 
 
 def imports(path: Path, text: str, operator: operators.Operator, root: Path) -> Iterator[tuple[int, str]]:
@@ -99,8 +101,9 @@ def without(pattern: str, path: Path) -> None:
 
 
 def named(operator: operators.Operator, root: Path) -> Iterator[str]:
-    """Yield the lines that still have an operator's name in them."""
-    word = re.compile(rf"(?<![\w.]){operator.name}(?:_\w+)?(?!\w)")
+    """Yield the lines that still name an operator, its files or its functions, by more than a word of prose."""
+    longer = "|".join(one.name for one in operator.functions if one.name != operator.name) or "$^"
+    word = re.compile(rf"[\"'/]{operator.name}(?=[\"'/.:])|\b(test_{operator.name}|{longer})\b")
     for path, text in others(operator, root):
         found = (at for at, line in enumerate(text.splitlines(), start=1) if word.search(line))
         yield from (f"{path.relative_to(root)}:{at}" for at in found)
@@ -122,7 +125,7 @@ def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
         return 2
     print(f"removed {', '.join(removed)}")
     if left:
-        print("its name, or a word like it, is still in", *left, sep="\n  ")
+        print("it is still named in", *left, sep="\n  ")
     return 0
 
 

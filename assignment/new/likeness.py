@@ -93,7 +93,10 @@ def skeleton(text: str, like: operators.Operator, name: str) -> str:
     functions = [f"`{name}{function.name.removeprefix(like.name)}`" for function in like.functions]
     *first, last = functions
     listed = f"{', '.join(first)} and {last}" if first else last
-    lines = [f"# {titled(name)}\n", f"*Practice: no points. Write {listed} in `{STUBS}practice/{name}.py`.*\n"]
+    lines = [
+        f"# {titled(name)}\n",
+        f"*Practice: no points<!-- worth:{name} -->. Write {listed} in `{STUBS}practice/{name}.py`.*\n",
+    ]
     for section in sections:
         heading, _, body = section.partition("\n")
         if heading in AS_IT_IS:

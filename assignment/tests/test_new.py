@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -175,11 +176,14 @@ def test_a_refusal_says_that_nothing_was_written(capsys):
 @pytest.mark.parametrize(
     ("name", "needs"),
     [
-        ("rmsnorm", ["course.toml:20: rmsnorm has 20 points there"]),
-        ("layernorm", ["tests/dropout_add_layernorm/oracle.py:6: imports tests.layernorm.oracle"]),
+        ("rmsnorm", [r"course\.toml:\d+: rmsnorm has 20 points there"]),
+        ("layernorm", [r"tests/dropout_add_layernorm/oracle\.py:\d+: imports tests\.layernorm\.oracle"]),
         (
             "matmul",
-            ["tests/linear_gelu/record.py:3: imports tests.matmul", "handout.md:125: leads to handout/matmul.md"],
+            [
+                r"tests/linear_gelu/record\.py:\d+: imports tests\.matmul",
+                r"handout\.md:\d+: leads to handout/matmul\.md",
+            ],
         ),
     ],
 )
@@ -188,7 +192,7 @@ def test_what_is_needed_is_not_retired(name, needs, capsys):
     assert retire.main([name]) == 2
     said = capsys.readouterr().err
     for line in needs:
-        assert f"\n  {line}" in said
+        assert re.search(rf"\n  {line}", said)
     assert said.endswith("\nnothing was removed\n")
     assert {path: path.stat().st_mtime_ns for path in (ROOT / "tests" / name).iterdir()} == before
 
@@ -214,12 +218,12 @@ def test_what_the_page_and_the_course_say_of_it_goes_too(small):
     rows = ["| rmsnorm | 1 |", "| softmax | 2 |", "| softmax_2 | 2 |", "- softmax/cut-off", "- softmax_split: traffic"]
     page.write_text("\n".join(rows) + "\n", encoding="utf-8")
     course.write_text('[points]\nsoftmax = "practice"\nrmsnorm = 20\n', encoding="utf-8")
-    other.write_text("NAMES = 1\nOF = 'softmax::test_values'\n", encoding="utf-8")
+    other.write_text("softmax = softmaxes = 1\nOF = 'softmax::test_values'\n", encoding="utf-8")
     removed, left = retire.retire("softmax", small)
     assert "tests/softmax" in removed
     assert page.read_text() == "| rmsnorm | 1 |\n| softmax_2 | 2 |\n"
     assert course.read_text() == "[points]\nrmsnorm = 20\n"
-    assert left == ["assignment/bank/results.md:2", "tests/test_other.py:2"]
+    assert left == ["tests/test_other.py:2"]
     assert {*files(small)} == {"pyproject.toml", "course.toml", "tests/test_other.py", "assignment/bank/results.md"}
 
 
