@@ -14,6 +14,7 @@ from tests import operators
 OURS = ("oracle", "models", "tests", "operators")  # what stands before a dot in front of an operator's name
 KEPT = re.compile(r"mathematics|algorithm|interface|what goes wrong|how it is graded", re.IGNORECASE)
 AS_IT_IS = ("Interface", "How it is graded")  # sections of a chapter that fit the new operator too
+BODY = "To be written. What counts is what `tests/{name}/oracle.py` computes.\n"
 
 
 def renaming(like: operators.Operator, name: str) -> Callable[[str], str]:
@@ -104,6 +105,3 @@ def skeleton(text: str, like: operators.Operator, name: str) -> str:
         elif KEPT.search(heading):
             lines.append(f"## {heading}\n\n{planted.WRONG if 'wrong' in heading else BODY.format(name=name)}")
     return "\n".join(lines)
-
-
-BODY = "To be written. What counts is what `tests/{name}/oracle.py` computes.\n"

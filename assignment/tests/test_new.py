@@ -115,7 +115,7 @@ def test_it_is_like_any_operator_of_one_problem(like):
         assert solution.count(old) == 1
         ast.parse(solution.replace(old, wrong))
         assert json.dumps(old)[1:-1] in texts["assignment/bank/operators/newly/bugs.py"].replace("'", '"')
-    assert texts["handout/newly.md"].count("\n## ") >= 5
+    assert texts[names.CHAPTER.format("newly")].count("\n## ") >= 5
 
 
 def file_is_text(file: object) -> bool:
