@@ -29,6 +29,7 @@ from assignment.classroom import (
     similar,
 )
 from assignment.commands.settings import DEVICES, SANDBOXES
+from assignment.course import CourseError
 from assignment.submission import UnusableSubmission
 from assignment.verdict.checks import PointsDiffer
 
@@ -74,7 +75,12 @@ def _add_grade(new: New) -> None:
     parser.add_argument("--limit", type=float, default=batch.LIMIT_S, metavar="S", help="seconds for one submission")
     parser.add_argument("--tag", default="", help="of git repositories: read this tag")
     parser.add_argument("--before", type=_time, metavar="TIME", help="of git repositories: the last commit before")
-    parser.add_argument("--due", type=_time, metavar="TIME", help=f"count late days from here, such as {ZONED}")
+    due = f"count late days from here, such as {ZONED} (default: the date in course.toml)"
+    parser.add_argument("--due", type=_time, metavar="TIME", help=due)
+    extensions = "students and their new dates or days, as CSV; kept for later runs"
+    parser.add_argument("--extensions", type=Path, metavar="FILE", help=extensions)
+    times = "submissions and when they were handed in, where no platform tells; kept for later runs"
+    parser.add_argument("--times", type=Path, metavar="FILE", help=times)
     parser.add_argument("--roster", type=Path, metavar="FILE", help="Canvas's gradebook or Gradescope's roster, as CSV")
     parser.add_argument("--strict", action="store_true", help="end where it is in doubt who has handed in what")
     parser.add_argument("--pick", choices=grades.PICKED, default="best", help="which of several submissions counts")
@@ -155,7 +161,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run = parsed(given)
     try:
         return run(Console(highlight=False, soft_wrap=True))
-    except (UnusableSubmission, PointsDiffer) as error:
+    except (UnusableSubmission, PointsDiffer, CourseError) as error:
         print(f"classroom: {text.clean(str(error))}", file=sys.stderr)
         return UNUSABLE
     except KeyboardInterrupt:

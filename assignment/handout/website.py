@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from assignment.commands.handout import anchor_of
+from assignment.course import course
 from assignment.handout import mathematics, notebook
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,10 +45,17 @@ def copy(to: Path, root: Path = ROOT) -> None:
     """Write the pages and their figures below a folder; handout.md becomes its index.md."""
     shutil.copytree(root / FOLDER, to / FOLDER, dirs_exist_ok=True)
     for page in pages(root):
-        (to / place(page, root)).write_text(for_mkdocs(page.read_text(encoding="utf-8")), encoding="utf-8")
+        text = page.read_text(encoding="utf-8")
+        text = with_dates(text, course().told_dates()) if page.name == "handout.md" else text
+        (to / place(page, root)).write_text(for_mkdocs(text), encoding="utf-8")
     (to / notebook.NOTEBOOK).write_bytes(notebook.of_page((root / notebook.PAGE).read_text(encoding="utf-8")))
     for name in OWN:
         shutil.copyfile(Path(__file__).with_name(name), to / name)
+
+
+def with_dates(text: str, dates: str) -> str:
+    """Return the first page's text with a paragraph on dates below its heading; as it is where no date is set."""
+    return HEADING.sub(lambda found: f"{found[0]}\n\n{dates}", text, count=1) if dates else text
 
 
 def for_mkdocs(text: str) -> str:
