@@ -365,6 +365,8 @@ def test_students_see_date_and_rule(tmp_path, dated, monkeypatch):
     lines, _ = run.remarks(Settings(path=tmp_path), made, Submission({}))
     assert DATES in " ".join(lines)
     assert max(map(len, lines)) <= 80
+    monkeypatch.setattr("assignment.commands.greeting.lines", lambda _: ["Welcome!"])
+    assert " ".join(run.remarks(Settings(path=tmp_path), made, Submission({}))[0]).startswith(f"Welcome! {DATES}")
     website.copy(tmp_path / "docs")
     page = (tmp_path / "docs" / "index.md").read_text()
     assert page.index(DATES) < page.index("## ")
