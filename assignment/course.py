@@ -19,7 +19,7 @@ from tests import operators
 ROOT = Path(__file__).resolve().parents[1]
 FILE = "course.toml"
 SPEED = "speed"  # the problem that needs a GPU
-PRACTICE, OFF = "practice", "off"
+WORDS = PRACTICE, OFF = "practice", "off"
 MAX_NEAR = 3
 
 
@@ -77,8 +77,8 @@ class Course:
         logo: a picture for the head of each page, a file below the root.
         due: when it has to be handed in, with its time zone; None without a date.
         late: what happens then.
-        points: of the graded problems by name; those of speed are shared among the timed checks.
-        off: problems that the course leaves out; all others are practice.
+        points: of problems by name, in the order of the course; speed's are shared among the timed checks. Or
+            PRACTICE or OFF. What is not named is as its operator's record says, and has its checks' weights.
     """
 
     title: str = "CS336 kernels"
@@ -89,23 +89,12 @@ class Course:
     logo: str = ""
     due: datetime | None = None
     late: LateRule = field(default_factory=LateRule)
-    points: dict[str, float] = field(
-        default_factory=lambda: {
-            "weighted_sum": 10.0,
-            "rmsnorm": 20.0,
-            "flash_forward_pytorch": 10.0,
-            "flash_forward_triton": 20.0,
-            "flash_backward_pytorch": 5.0,
-            "flash_backward_triton": 15.0,
-            SPEED: 20.0,
-        }
-    )
-    off: frozenset[str] = frozenset()
+    points: dict[str, float | str] = field(default_factory=dict)
 
     @property
-    def key(self) -> str:
-        """What grades depend on: problems and points, no dates and no names."""
-        return repr((sorted(self.points.items()), sorted(self.off)))
+    def heading(self) -> str:
+        """What stands above pages: title, institution and term."""
+        return ", ".join(filter(None, (self.title, self.institution, self.term)))
 
     def told_dates(self, due: datetime | None = None) -> str:
         """Return what students are told of this date, or the course's, and of lateness; "" where there is no date."""
@@ -137,12 +126,11 @@ class _Reader:
 
     def course(self) -> Course:
         self._known(self._found, "", ["course", "late", "points"])
-        own = [one.name for one in fields(Course) if one.name not in ("late", "points", "off")]
+        own = [one.name for one in fields(Course) if one.name not in ("late", "points")]
         said = {name: self._said("course", name) for name in self._known(self._table("course"), "course", own)}
         for name in ("pages", "repository"):
             said[name] = self._address(name, said.get(name, ""))
-        points, off = self._problems()
-        return Course(**said, late=self._late(), points=points, off=off)
+        return Course(**said, late=self._late(), points=self._problems())
 
     def _table(self, name: str) -> dict[str, Any]:
         found = self._found.get(name, {})
@@ -202,25 +190,19 @@ class _Reader:
                 raise self._error("late", name, f"expected {kind}{until}, got {value!r}")
         return LateRule(**table)
 
-    def _problems(self) -> tuple[dict[str, float], frozenset[str]]:
-        """Return the points of what is graded, in the order of the file, and what is off."""
+    def _problems(self) -> dict[str, float | str]:
+        """Return what is said of problems, in the order of the file."""
         table = self._table("points")
         self._known(table, "points", [*operators.problems(), SPEED])
         for name, value in table.items():
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            words = (OFF,) if name == SPEED else (PRACTICE, OFF)
+            words = (OFF,) if name == SPEED else WORDS
             if not (value in words or (is_number and 0 <= value < math.inf and _is_whole(100 * value))):
                 expected = " or ".join(
                     ["points, in whole hundredths and not below 0,", *(f'"{word}"' for word in words)]
                 )
                 raise self._error("points", name, f"expected {expected}, got {value!r}")
-        said = table | {name: points for name, points in Course().points.items() if name not in table}
-        graded = {name: float(value) for name, value in said.items() if not isinstance(value, str)}
-        off = {name for name, value in said.items() if value == OFF}
-        if not graded.get(SPEED):
-            graded.pop(SPEED, None)
-            off.add(SPEED)
-        return graded, frozenset(off)
+        return {name: value if isinstance(value, str) else float(value) for name, value in table.items()}
 
 
 def _is_whole(number: float) -> bool:

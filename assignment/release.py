@@ -18,6 +18,7 @@ Solutions lie with their operators. The reference, in which they are a package, 
 """
 
 import argparse
+import ast
 import difflib
 import os
 import posixpath
@@ -30,7 +31,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from assignment.commands import handout
-from assignment.handout import notebook
+from assignment.course import CourseError
+from assignment.handout import in_course, notebook
 from assignment.verdict import checks
 from tests import operators
 
@@ -112,7 +114,20 @@ def stub(source: str, path: str) -> str:
         enclosing = [m[1] for line in lines[:number] if (m := re.match(r" *def (\w+)", line))]
         return raising(f"{path}: {function or enclosing[-1]}, {handout.address(section)}", indent)
 
-    return tidy(replace_blocks(source, "SOLUTION", origin, replacement))
+    return tidy(without_what_is_off(replace_blocks(source, "SOLUTION", origin, replacement)))
+
+
+def without_what_is_off(source: str) -> str:
+    """Return source without the functions that the course leaves out, and the comments above them."""
+    off = {name for name, function in operators.functions().items() if not has(function)}
+    lines = source.splitlines(keepends=True)
+    for node in reversed(ast.parse(source).body):
+        if isinstance(node, ast.FunctionDef) and node.name in off:
+            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)]) - 1
+            while lines[first - 1].startswith("#"):
+                first -= 1
+            del lines[first : node.end_lineno]
+    return "".join(lines)
 
 
 def raising(message: str, indent: str) -> list[str]:
@@ -143,13 +158,44 @@ def without_staff_blocks(data: bytes, path: str) -> bytes:
 
 
 def kernels(tree: Tree, rewrite: Callable[[str, str], str]) -> Tree:
-    """Return cs336_kernels/, each file being rewritten from the reference's."""
+    """Return cs336_kernels/, each file being rewritten from the reference's; those of operators that are off are not.
+
+    The package exports what the course grades.
+    """
     tree = tree | links(tree)
     names = [path.removeprefix(REFERENCE) for path in tree if path.startswith(REFERENCE)]
     if not names:
         raise ReleaseError(f"there is no {REFERENCE} to cut a release from")
-    sources = {STUBS + name: followed(tree, REFERENCE + name).decode() for name in names}
-    return {path: File(rewrite(source, path).encode()) for path, source in sources.items()}
+    off = {each.file for each in operators.operators() if not any(map(has, each.functions))}
+    paths = [STUBS + name for name in names if STUBS + name not in off]
+    sources = {path: followed(tree, path.replace(STUBS, REFERENCE, 1)).decode() for path in paths}
+    made = {path: File(rewrite(source, path).encode()) for path, source in sources.items()}
+    return made | {path: File(exports().encode()) for path in made if path == f"{STUBS}__init__.py"}
+
+
+def has(function: operators.Function) -> bool:
+    """Return whether the course has a function: its problem, or some problem of its operator, is not off."""
+    own = (
+        [function.problem] if function.problem else [one.name for one in operators.operator_of(function.name).problems]
+    )
+    return any(name in checks.problems() for name in own)
+
+
+def exports() -> str:
+    """Return the package's __init__.py, which exports what the course grades."""
+    names: dict[str, list[str]] = {}
+    for each in operators.operators():
+        is_graded = not each.is_apart or any(not checks.is_practice(one.name) for one in each.problems)
+        own = [function.name for function in each.functions if is_graded and has(function)]
+        if own:
+            names["." + each.file.removeprefix(STUBS).removesuffix(".py").replace("/", ".")] = own
+    lines = ['"""The functions of the assignment; `handout.md` says what each of them computes."""', ""]
+    for module in sorted(names):
+        line = f"from {module} import {', '.join(sorted(names[module]))}"
+        broken = [f"from {module} import (", *(f"    {name}," for name in sorted(names[module])), ")"]
+        lines += [line] if len(line) <= LINE_LENGTH else broken
+    every = [f'    "{name}",' for own in names.values() for name in own]
+    return "\n".join([*lines, "", "__all__ = [  # noqa: RUF022, the order of the course", *every, "]", ""])
 
 
 def stubs(tree: Tree) -> Tree:
@@ -191,6 +237,10 @@ def is_staff_only(path: str) -> bool:
 def student_tree(tree: Tree) -> Tree:
     kept = {path: file for path, file in tree.items() if not is_staff_only(path) and not path.startswith(STUBS)}
     kept = {path: File(without_staff_blocks(file.data, path), file.mode) for path, file in kept.items()}
+    pages = {path: file.data.decode() for path, file in kept.items() if in_course.PAGE.fullmatch(path)}
+    written = in_course.pages(pages)
+    kept = {path: file for path, file in kept.items() if path not in pages}
+    kept |= {path: File(text.encode()) for path, text in written.items()}
     if page := kept.get(notebook.PAGE):
         kept[notebook.NOTEBOOK] = File(notebook.of_page(page.data.decode()))
     return dict(sorted((kept | stubs(tree)).items()))
@@ -337,22 +387,30 @@ def release(root: Path, name: str, to: Path | None, branch: str | None, grader: 
     return 0
 
 
-def generated(root: Path) -> Tree:
-    """Return what is made of the operators' solutions: links to them in the reference, and the stubs."""
-    tree = read_folder(root, "assignment")
-    return links(tree) | stubs(tree)
+def generated(root: Path) -> tuple[Tree, Tree]:
+    """Return what is made of the operators' solutions, and what there is: links in the reference, and the stubs.
+
+    The package exports the same in both.
+    """
+    tree, package = read_folder(root, "assignment"), f"{REFERENCE}__init__.py"
+    found = read_folder(root, REFERENCE)
+    found = {path: file for path, file in found.items() if file.mode == LINK or path == package}
+    exported = {path: File(exports().encode()) for path in found if path == package}
+    return links(tree) | stubs(tree) | exported, found | read_folder(root, STUBS)
 
 
 def write_stubs(root: Path) -> int:
-    made = generated(root)
+    made, found = generated(root)
+    for path in found.keys() - made.keys():
+        (root / path).unlink()
+        print(f"stubs: {path} is of no operator of the course, and removed")
     write_folder(made, root)
     print(f"stubs: {sum(path.startswith(STUBS) for path in made)} files in {STUBS}")
     return 0
 
 
 def check_stubs(root: Path) -> int:
-    linked = {path: file for path, file in read_folder(root, REFERENCE).items() if file.mode == LINK}
-    expected, found = generated(root), linked | read_folder(root, STUBS)
+    expected, found = generated(root)
     different = [path for path in sorted(expected | found) if expected.get(path) != found.get(path)]
     for path in different:
         old, new = (tree.get(path, File(b"")).data.decode().splitlines() for tree in (found, expected))
@@ -382,7 +440,7 @@ def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
             return check_stubs(root) if options.check else write_stubs(root)
         checks.declared()
         return release(root, options.command, options.to, options.branch, options.grader)
-    except (ReleaseError, checks.PointsDiffer) as error:
+    except (ReleaseError, CourseError, in_course.StaleText) as error:
         print(f"release: {error}", file=sys.stderr)
         return 2
 

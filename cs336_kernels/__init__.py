@@ -1,4 +1,4 @@
-"""The eleven functions of the assignment; `handout.md` says what each of them computes."""
+"""The functions of the assignment; `handout.md` says what each of them computes."""
 
 from .flash_attention import (
     flash_attention,
@@ -10,7 +10,7 @@ from .flash_attention import (
 from .rmsnorm import rmsnorm, rmsnorm_backward, rmsnorm_forward
 from .weighted_sum import weighted_sum, weighted_sum_backward, weighted_sum_forward
 
-__all__ = [  # noqa: RUF022, the order of the handout
+__all__ = [  # noqa: RUF022, the order of the course
     "weighted_sum_forward",
     "weighted_sum_backward",
     "weighted_sum",
@@ -18,8 +18,8 @@ __all__ = [  # noqa: RUF022, the order of the handout
     "rmsnorm_backward",
     "rmsnorm",
     "flash_forward_pytorch",
-    "flash_backward_pytorch",
     "flash_forward_triton",
+    "flash_backward_pytorch",
     "flash_backward_triton",
     "flash_attention",
 ]

@@ -165,13 +165,8 @@ def parametrized(name: str | tuple[str, ...], table: Mapping[str, Any]) -> pytes
 def check_of(points: float, claim: str, problem: str, test: Test) -> Test:
     """Return a test as a check of the grade."""
     test.__doc__ = claim
-    problem = problem or operators.named_by(claim).problem
-    marks = [pytest.mark.points(points), pytest.mark.problem(problem)]
-    if problem in operators.problems() and operators.operator_of(problem).is_practice:
-        marks.append(pytest.mark.practice)
-    for mark in marks:
-        test = mark(test)
-    return test
+    test = pytest.mark.points(points)(test)
+    return pytest.mark.problem(problem)(test) if problem else test
 
 
 def values(points: float, claim: str, subject: Subject, cases: Cases, problem: str = "") -> Test:
@@ -425,8 +420,8 @@ def speed(points: float, claim: str, cases: Cases, against: str, reach: float, m
     """Return a check of the speed on a GPU, next to a peer in the same minutes: a slower GPU is no handicap.
 
     Full points from a stated fraction of the peer's speed, proportionally fewer below it, none for a wrong result. The
-    clock is the grader's own; see handout/grading.md#speed. The points are those of the problem `speed`; of practice,
-    which is beside the 100 points, those of its own.
+    clock is the grader's own; see handout/grading.md#speed. The points are those of the problem `speed`; of practice
+    they are its own.
 
     Args:
         against: the peer; "copying" is a copy of as many bytes as the function has to read and write.
@@ -443,5 +438,4 @@ def speed(points: float, claim: str, cases: Cases, against: str, reach: float, m
         else:
             speed(function, case.shape, case.dtype, against=against, reach=reach, **case.options)
 
-    is_practice = operators.operator_of(function).is_practice
-    return check_of(points, claim, "" if is_practice else "speed", test)
+    return check_of(points, claim, "speed", test)

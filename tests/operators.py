@@ -1,4 +1,4 @@
-"""What an operator is: tests/<operator>/record.py names its functions, their inputs and results, and its points."""
+"""What an operator is: tests/<operator>/record.py names its functions, their inputs and results."""
 
 import functools
 import importlib
@@ -51,11 +51,10 @@ class Function:
 
 @dataclass(frozen=True)
 class Problem:
-    """A part of the grade: its points, and the handout's section on it."""
+    """A part of the grade, or of what is beside it, and the handout's section on it."""
 
     name: str
     title: str
-    points: float
     section: str
 
 
@@ -76,8 +75,8 @@ class Operator:
         rows_at: of a result whose rows are numbered anew in each entry of a batch, their dimension.
         count: what the plainest computation holds at once, of the inputs by name; by default the elements of one.
         say: the size of a call, of the inputs by name; by default "96 rows of 40".
-        is_practice: whether its problems are beside the 100 points.
-        follows: of practice, the problem after which it is proposed; "" of what comes before all.
+        follows: where no course grades it: the problem after which it is proposed for practice, "" of what comes
+            before all; None of what every course grades that does not say otherwise.
     """
 
     name: str
@@ -90,8 +89,12 @@ class Operator:
     rows_at: dict[str, int] = field(default_factory=dict, hash=False)
     count: Callable[[dict[str, Any]], int] | None = None
     say: Callable[[dict[str, Any]], str] | None = None
-    is_practice: bool = False
-    follows: str = ""
+    follows: str | None = None
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether the package imports its file only where a course grades it."""
+        return "/practice/" in self.file
 
     def largest(self, named: dict[str, Any]) -> Any:
         """Return the input that tells the size of a call, of all inputs by name; raises KeyError if there is none."""
@@ -112,10 +115,10 @@ class Operator:
 
 @functools.cache
 def operators() -> tuple[Operator, ...]:
-    """Return all operators, in the order of the course; practice comes last."""
+    """Return all operators; those that are usually for practice come last."""
     folders = [path.parent.name for path in HERE.glob("*/record.py")]
     found = [importlib.import_module(f"tests.{folder}.record").OPERATOR for folder in folders]
-    return tuple(sorted(found, key=lambda operator: (operator.is_practice, operator.position)))
+    return tuple(sorted(found, key=lambda operator: (operator.follows is not None, operator.position)))
 
 
 @functools.cache

@@ -72,7 +72,7 @@ def base(operator: operators.Operator | None = None) -> dict[str, bytes]:
     """
     files = {f"{PACKAGE}/__init__.py": (REFERENCE / PACKAGE / "__init__.py").read_bytes()}
     for other in operators.operators():
-        if not other.is_practice or other == operator:
+        if not other.is_apart or other == operator:
             files |= plain(other)
     return files
 

@@ -78,7 +78,7 @@ for _module in [module for name, module in sys.modules.items() if name.partition
 
 def _variants(operator: operators.Operator) -> Iterator[Entry]:
     """Yield what an operator has in variants/; of practice, which the reference has not, the solution too."""
-    if operator.is_practice:
+    if operator.is_apart:
         problems = tuple(problem.name for problem in operator.problems)
         solution = Submission(bugs.base() | {operator.file: bugs.solution(operator)})
         yield Entry(f"variants/{operator.name}_solution", VARIANT, solution, problems)
@@ -119,7 +119,7 @@ def _respelled(operator: operators.Operator, path: Path) -> Iterator[Entry]:
 def _variant(operator: operators.Operator, name: str, part: dict[str, bytes]) -> Entry:
     files = bugs.base(operator)
     functions = sorted({name for content in part.values() for name in defined(content) if name in FUNCTIONS})
-    if operator.is_practice:  # in a file of its own, which the package does not import
+    if operator.is_apart:  # in a file of its own, which the package does not import
         files[operator.file] = part["part.py"]
     else:
         files[f"{bugs.PACKAGE}/__init__.py"] += TAKE_OVER.format(functions=functions).encode()

@@ -31,7 +31,6 @@ from assignment.classroom import (
 from assignment.commands.settings import DEVICES, SANDBOXES
 from assignment.course import CourseError
 from assignment.submission import UnusableSubmission
-from assignment.verdict.checks import PointsDiffer
 
 UNUSABLE, INTERRUPTED = 2, 130
 MADE = "made"  # is no part of this, but a test of it
@@ -161,7 +160,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run = parsed(given)
     try:
         return run(Console(highlight=False, soft_wrap=True))
-    except (UnusableSubmission, PointsDiffer, CourseError) as error:
+    except (UnusableSubmission, CourseError) as error:
         print(f"classroom: {text.clean(str(error))}", file=sys.stderr)
         return UNUSABLE
     except KeyboardInterrupt:

@@ -27,6 +27,7 @@ from assignment.commands.settings import DEVICES, SANDBOXES, Settings
 from assignment.digest import grader_digest
 from assignment.judge import seeds
 from assignment.submission import Submission, UnusableSubmission, pack
+from assignment.verdict import checks
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = "class.toml"
@@ -112,7 +113,7 @@ def commit() -> str:
 
 def key(submission: Submission, settings: ClassSettings) -> str:
     """Return what a report is of: it is graded anew where the submission, the grader or the settings have changed."""
-    of = f"{submission.sha256} {grader_digest()} --seed {settings.seed} {settings.options}"
+    of = f"{submission.sha256} {grader_digest()} {checks.worth()} --seed {settings.seed} {settings.options}"
     return hashlib.sha256(of.encode()).hexdigest()[:32]
 
 

@@ -13,6 +13,7 @@ from assignment import text
 
 ROOT = Path(__file__).resolve().parents[2]
 MAX_WIDTH = 100
+COMMENT = re.compile(r"<!--.*?-->")  # says where a number comes from
 
 
 def section(citation: str, root: Path = ROOT) -> str:
@@ -21,7 +22,7 @@ def section(citation: str, root: Path = ROOT) -> str:
     citation: a file below root and, unless all of it is meant, the anchor of a heading.
     """
     file, _, anchor = citation.partition("#")
-    lines = text.of(root / file).splitlines()
+    lines = COMMENT.sub("", text.of(root / file)).splitlines()
     if not anchor:
         return "\n".join(lines)
     found = list(headings(lines))
@@ -38,7 +39,7 @@ def headings(lines: list[str]) -> Iterator[tuple[int, int, str]]:
         is_code ^= line.startswith("```")
         heading = None if is_code else re.match(r"(#+) (.*)", line)
         if heading:
-            anchor = anchor_of(heading[2])
+            anchor = anchor_of(COMMENT.sub("", heading[2]))
             yield at, len(heading[1]), f"{anchor}-{seen[anchor]}" if seen[anchor] else anchor
             seen[anchor] += 1
 

@@ -10,6 +10,7 @@ from assignment import failure, text
 from assignment.commands import modes, report
 from assignment.commands.run import GRADED, INTERRUPTED, UNUSABLE, device_name
 from assignment.commands.settings import Settings
+from assignment.course import CourseError
 from assignment.judge.pool import pick_device
 from assignment.sandbox import rungs
 from assignment.sandbox.stage import Stage
@@ -17,7 +18,7 @@ from assignment.submission import Submission, UnusableSubmission, pack, read
 from assignment.verdict import checks, practice
 
 PACKED = "submission.zip"
-THE_GRADE, PRACTICE = "The 100 points", "Practice, in no sum: graded by name, or with --practice what has been begun"
+PRACTICE = "Practice, in no sum: graded by name, or with --practice what has been begun"
 
 
 def main(settings: Settings) -> int:
@@ -30,7 +31,7 @@ def main(settings: Settings) -> int:
         hint = f"did you mean {' or '.join(near)}?" if near else "see --list"
         print(f"grade.py: --only {error}: no such problem or check; {hint}", file=sys.stderr)
         return UNUSABLE
-    except checks.PointsDiffer as error:
+    except CourseError as error:
         return failure.tell([str(error)])
     if settings.list:
         print_list(console, selected)
@@ -79,12 +80,12 @@ def _check(settings: Settings) -> None:
 
 def print_list(console: Console, selected: list[checks.Check]) -> None:
     """Print problems and checks in two groups: what is graded, and practice."""
-    group = ""
+    group, whole = "", sum(one.points for one in checks.problems().values() if not one.is_practice)
     for name, problem in checks.problems().items():
         own = [check for check in selected if check.problem == name]
         if own or name == checks.SPEED:
-            group = _print_group(console, group, PRACTICE if checks.is_practice(name) else THE_GRADE)
-            more = " of practice" if checks.is_practice(name) else ""
+            group = _print_group(console, group, PRACTICE if problem.is_practice else f"The {whole:g} points")
+            more = " of practice" if problem.is_practice else ""
             console.print(Text(f"{name}: {problem.title}, {problem.points:g} points{more}", "bold"))
         for check in own:
             console.print(Text(f"  {check.points:>4g}  {check.name}"))

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from assignment.commands.handout import anchor_of
-from assignment.course import course
-from assignment.handout import mathematics, notebook
+from assignment.handout import in_course, mathematics, notebook
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = "handout"
@@ -35,27 +34,26 @@ def _linked(page: Path, root: Path) -> Iterator[Path]:
             yield path
 
 
-def title(page: Path) -> str:
-    """Return the text of a page's first heading."""
-    found = HEADING.match(page.read_text(encoding="utf-8"))
-    return found[1].replace("`", "") if found else page.stem
+def written(root: Path = ROOT) -> dict[str, str]:
+    """Return the pages as the course has them, by path below the root."""
+    paths = [page.relative_to(root).as_posix() for page in pages(root)]
+    return in_course.pages({path: (root / path).read_text(encoding="utf-8") for path in paths})
+
+
+def title(text: str) -> str:
+    """Return the words of a page's first heading."""
+    found = HEADING.match(text)
+    return found[1].replace("`", "") if found else ""
 
 
 def copy(to: Path, root: Path = ROOT) -> None:
     """Write the pages and their figures below a folder; handout.md becomes its index.md."""
-    shutil.copytree(root / FOLDER, to / FOLDER, dirs_exist_ok=True)
-    for page in pages(root):
-        text = page.read_text(encoding="utf-8")
-        text = with_dates(text, course().told_dates()) if page.name == "handout.md" else text
-        (to / place(page, root)).write_text(for_mkdocs(text), encoding="utf-8")
+    shutil.copytree(root / FOLDER, to / FOLDER, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.md"))
+    for page, text in written(root).items():
+        (to / place(root / page, root)).write_text(for_mkdocs(text), encoding="utf-8")
     (to / notebook.NOTEBOOK).write_bytes(notebook.of_page((root / notebook.PAGE).read_text(encoding="utf-8")))
     for name in OWN:
         shutil.copyfile(Path(__file__).with_name(name), to / name)
-
-
-def with_dates(text: str, dates: str) -> str:
-    """Return the first page's text with a paragraph on dates below its heading; as it is where no date is set."""
-    return HEADING.sub(lambda found: f"{found[0]}\n\n{dates}", text, count=1) if dates else text
 
 
 def for_mkdocs(text: str) -> str:
@@ -72,6 +70,7 @@ def place(page: Path, root: Path = ROOT) -> Path:
 
 def configuration(docs: Path, to: Path, root: Path = ROOT) -> dict[str, Any]:
     """Return mkdocs' settings: nothing is fetched, and the pages work from a disk, too."""
+    texts = written(root)
     schemes = {"default": ("light", "weather-night"), "slate": ("dark", "weather-sunny")}
     palette = [
         {
@@ -82,11 +81,11 @@ def configuration(docs: Path, to: Path, root: Path = ROOT) -> dict[str, Any]:
         for scheme, (name, icon) in schemes.items()
     ]
     return {
-        "site_name": title(root / "handout.md"),
+        "site_name": title(texts["handout.md"]),
         "docs_dir": str(docs),
         "site_dir": str(to),
         "use_directory_urls": False,
-        "nav": [{title(page): str(place(page, root))} for page in pages(root)],
+        "nav": [{title(text): str(place(root / page, root))} for page, text in texts.items()],
         "theme": {
             "name": "material",
             "font": False,  # the reader's own: no other host is asked for one

@@ -337,7 +337,7 @@ class Run:
         """Raise SubmissionError where the function is practice that has no file yet, or the check has failed."""
         if function in operators.functions():
             operator = operators.operator_of(function)
-            if operator.is_practice and operator.file not in self._pool.submission.files:
+            if operator.is_apart and operator.file not in self._pool.submission.files:
                 raise SubmissionError(score.TO_DO, f"{operator.file}: {function}, {operator.problems[0].section}")
         self._expect_alive()
 

@@ -34,7 +34,7 @@ from assignment.plugin.fixtures import (
 )
 from assignment.plugin.parallel import pytest_runtestloop
 from assignment.sandbox import rungs
-from assignment.verdict import case, score
+from assignment.verdict import case, checks, score
 
 if TYPE_CHECKING:
     from assignment.judge.door import Run  # loads PyTorch
@@ -54,10 +54,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "points(n): what a check is worth")
+    config.addinivalue_line("markers", "points(n): what a check is worth, beside the others of its problem")
     config.addinivalue_line("markers", "lengthy: takes long; begun first where many processes judge")
     config.addinivalue_line("markers", "long_file: half a minute or more; begun before other files")
-    config.addinivalue_line("markers", "practice: of an operator beside the 100 points")
+    config.addinivalue_line("markers", "practice: of a problem whose points are in no sum")
     config.addinivalue_line("markers", "slow: left out unless asked for with -m slow")
     config.addinivalue_line("markers", "problem(name): the problem that a check belongs to")
 
@@ -77,8 +77,22 @@ def _leave_in_silence() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if checks.is_practice(_problem_of(item)):
+        item.add_marker("practice")
+
+
+def _problem_of(item: pytest.Item) -> str:
+    """Return the problem of a check; "" of one that the course leaves out, and of other tests."""
+    return checks.problem_of(check_name(item)) if item.get_closest_marker("points") else ""
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Shuffle the cases of each check, so that none can tell by its turn what is coming."""
+    """Leave out checks of no problem of the course; shuffle the cases of each, so that no turn tells what is coming."""
+    off = [item for item in items if item.get_closest_marker("points") and not _problem_of(item)]
+    if off:
+        config.hook.pytest_deselected(items=off)
+        items[:] = [item for item in items if item not in off]
     if any(uses_submission(item) for item in items):
         order = {name: i for i, name in enumerate(dict.fromkeys(check_name(item) for item in items))}
         seed = pool_of(config).seed

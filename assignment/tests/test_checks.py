@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from assignment import failure, release
+from assignment import course, failure, release
 from assignment.classroom import __main__ as classroom
 from assignment.commands import cli
 from assignment.plugin import parallel
@@ -25,8 +25,7 @@ class Collector:
         for item in session.items:
             assert "\\\\" not in item.name, f"pytest escapes {item.name}: a case is named in ASCII"
             points = item.get_closest_marker("points").args[0]
-            problem = item.get_closest_marker("problem").args[0]
-            checks[plugin.check_name(item)] = [problem, points, item.function.__doc__.splitlines()[0]]
+            checks[plugin.check_name(item)] = [points, item.function.__doc__.splitlines()[0]]
         pathlib.Path(sys.argv[1]).write_text(json.dumps(checks))
 pytest.main(["-p", "no:terminal", "-o", "addopts=", "--collect-only", sys.argv[2]], plugins=[plugin, Collector()])
 """
@@ -75,12 +74,27 @@ print(dict(Plugin.ended))
 """
 
 
-@pytest.mark.parametrize("points", [6.0, 14.0])
-def test_points_of_a_record_and_of_its_checks_are_the_same(points, monkeypatch, tmp_path, capsys):
-    """Or nothing is graded, and no release cut"""
-    other = {**problems(), "weighted_sum": replace(problems()["weighted_sum"], points=points)}
-    monkeypatch.setattr(checks, "problems", lambda: other)
-    said = f"weighted_sum: {points:g} points, but its checks have 10"
+@pytest.fixture
+def of_course(monkeypatch):
+    """Have course.toml be read anew, or with a mistake"""
+
+    def become(read) -> None:
+        monkeypatch.setattr(course, "course", read)
+        checks._of_course.cache_clear()
+
+    yield become
+    monkeypatch.undo()
+    checks._of_course.cache_clear()
+
+
+def test_nothing_is_graded_by_a_course_with_a_mistake(of_course, tmp_path, capsys):
+    """And no release is cut"""
+    said = "course.toml, line 7: rmsnrm: unknown: did you mean rmsnorm?"
+
+    def refused() -> course.Course:
+        raise course.CourseError(said)
+
+    of_course(refused)
     for arguments in ([], ["--list"], ["--only", "rmsnorm"], ["--next"]):
         assert cli.main([*arguments, str(tmp_path)]) == failure.BROKEN
         assert said in capsys.readouterr().err
@@ -91,19 +105,66 @@ def test_points_of_a_record_and_of_its_checks_are_the_same(points, monkeypatch, 
     assert said in capsys.readouterr().err
 
 
-def test_points_add_up():
-    """The points of each problem's checks are the problem's points, and all problems make 100"""
+def test_points_are_shared(of_course):
+    """By weight in whole hundredths, whatever a problem is worth; today's course is what its weights add up to"""
+    today = {check.name: check.points for check in declared()}
+    assert today == {check.name: check.points for check in checks.in_tests()}
+    assert sum(problem.points for problem in problems().values() if not problem.is_practice) == 100
+    of_course(lambda: course.Course())
+    assert {check.name: check.points for check in declared()} == today
+    assert [problem for problem in problems().values() if not problem.is_practice][:2] == [*problems().values()][:2]
+    worth: dict[str, float | str] = {
+        "softmax": 7.77,
+        "weighted_sum": 6.01,
+        "rmsnorm": course.PRACTICE,
+        "flash_backward_pytorch": course.OFF,
+    }
+    of_course(lambda: course.Course(points={**worth, SPEED: 0.0}))
+    assert [name for name in problems() if not is_practice(name)] == [
+        "softmax", "weighted_sum", "flash_forward_pytorch", "flash_forward_triton", "flash_backward_triton"
+    ]  # fmt: skip
     for name, problem in problems().items():
         own = [check.points for check in declared() if check.problem == name]
-        assert sum(own) == problem.points, name
-    assert sum(problem.points for name, problem in problems().items() if not is_practice(name)) == 100
+        assert sum(round(100 * points) for points in own) == round(100 * problem.points), name
+    assert problems()["softmax"].points == 7.77
+    assert {check.problem for check in declared() if check.is_timed} >= {"rmsnorm", "matmul"}
+    assert not {check.name for check in declared()} & {"test_softmax.py::test_forward_speed"}
+    assert {"flash_backward_pytorch", SPEED}.isdisjoint({check.problem for check in declared()} | {*problems()})
+
+
+@pytest.mark.parametrize(
+    ("points", "weights", "shares"),
+    [
+        (10, [1, 1, 1], [3.34, 3.33, 3.33]),
+        (0.05, [1, 2, 1], [0.01, 0.03, 0.01]),
+        (1, [0.1, 0.2, 0.3, 0.4], [0.1, 0.2, 0.3, 0.4]),
+        (0, [1, 2], [0.0, 0.0]),
+        (20, [1.5] * 7, [2.86, 2.86, 2.86, 2.86, 2.86, 2.85, 2.85]),
+    ],
+)
+def test_what_is_left_goes_to_the_largest_remainders(points, weights, shares):
+    assert checks.shared_by(points, weights) == shares
+
+
+@pytest.mark.parametrize("weight", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_weight_is_above_nothing(weight):
+    one = replace(declared()[0], points=weight)
+    with pytest.raises(course.CourseError, match=r"test_\w+\.py::test_\w+: expected a weight above 0"):
+        checks.in_course(course.Course(), [one])
+
+
+def test_a_graded_problem_has_checks():
+    found = [check for check in declared() if check.problem == "rmsnorm"]
+    with pytest.raises(course.CourseError, match="weighted_sum: expected checks of a graded problem"):
+        checks.in_course(course.Course(), found)
 
 
 def test_plain_float32_values_carry_two_fifths():
-    for name, problem in problems().items():
+    for name in problems():
         plain = ("values", "_causal")
-        own = [check.points for check in declared() if check.problem == name and check.name.endswith(plain)]
-        assert name == SPEED or sum(own) >= 0.4 * problem.points, name
+        own = [check for check in declared() if check.problem == name]
+        values = sum(check.points for check in own if check.name.endswith(plain))
+        assert name == SPEED or values >= 0.4 * sum(check.points for check in own), name
 
 
 def test_gradient_of_flash_attention_is_at_most_three_points():
@@ -119,11 +180,11 @@ def test_claims_are_unique():
 
 @pytest.mark.slow
 def test_source_and_pytest_agree(tmp_path):
-    """What is read from the source is what pytest collects: names, problems, points and claims"""
+    """What is read from the source is what pytest collects: names, weights and claims"""
     file = tmp_path / "checks.json"
     python("-c", COLLECT, file, TESTS, cwd=TESTS.parent).check_returncode()
     collected = {name: tuple(check) for name, check in json.loads(file.read_text()).items()}
-    assert collected == {check.name: (check.problem, check.points, check.claim) for check in declared()}
+    assert collected == {check.name: (check.points, check.claim) for check in checks.in_tests()}
 
 
 @pytest.mark.slow

@@ -49,7 +49,7 @@ WORK = (ROOT / "assignment/reference/cs336_kernels/rmsnorm.py").read_text()
 @pytest.fixture(scope="module")
 def variants():
     """What right submissions do not have from the base, and what they have: by name."""
-    entries = [entry for entry in corpus.entries() if entry.kind == corpus.VARIANT and not made._is_practice(entry)]
+    entries = [entry for entry in corpus.entries() if entry.kind == corpus.VARIANT and not made._is_apart(entry)]
     return {entry.name: entry.submission for entry in entries}
 
 

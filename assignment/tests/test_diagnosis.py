@@ -106,7 +106,7 @@ def all_calls(function, dtype):
             tensors = after_forward(rng(1), qkv, is_causal)
             expected = models.attention_backward(*tensors, is_causal=is_causal)
             yield Call(function, tensors, {"is_causal": is_causal}), expected
-    elif operators.operator_of(operators.of_oracle(function).name).is_practice:
+    elif operators.operator_of(operators.of_oracle(function).name).is_apart:
         for subject in subjects(function):
             for shape in ROW_SHAPES:
                 first, *others = at_least_matrices(subject, rng, shape, dtype)

@@ -150,7 +150,7 @@ def test_pages_are_searched_in_a_browser_without_a_server(browser, site):
         box.clear()
         box.send_keys(word)
         assert browser.find_element("css selector", f'a.md-search-result__link[href*="/{chapter}.html"]'), word
-    for name in (one.name for one in operators.operators() if one.is_practice):
+    for name in (one.name for one in operators.operators() if one.is_apart):
         browser.get((site / "handout" / f"{name}.html").as_uri())
         browser.execute_script("document.body.setAttribute('data-md-color-scheme', 'slate')")
         assert browser.find_element("css selector", "h1")

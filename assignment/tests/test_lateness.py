@@ -36,7 +36,7 @@ DATES = "Hand in by 30 November 2026, 23:59 (UTC+01:00)."
 def dated(monkeypatch):
     """A course with a date, as everything that reads it sees it."""
     known = Course(due=DUE, late=RULE)
-    places = ("classroom.tables", "classroom.grade", "classroom.class_report", "commands.report", "handout.website")
+    places = ("classroom.tables", "classroom.grade", "classroom.class_report", "commands.report", "handout.in_course")
     for place in places:
         monkeypatch.setattr(f"assignment.{place}.course", lambda: known)
     return known
@@ -266,7 +266,7 @@ def test_without_a_date_nothing_changes(tmp_path, monkeypatch):
     assert [row["late"] for row in rows(tmp_path / "grades.csv")] == ["", "late"]
     assert list(rows(tmp_path / "gradescope.csv")[0]) == ["Name", "SID", "Email", "Score"]
     assert (Course().told_dates(), markdown.dates()) == ("", [])
-    assert website.with_dates("# A\n\ntext\n", "") == "# A\n\ntext\n"
+    assert "Hand in by" not in website.written()["handout.md"]
     found = tables.read(tmp_path)
     shown = class_report.of_class(found, "t", None)
     assert (found.dates, shown["dates"], shown["lateness"]) == (None, "", "")
@@ -368,8 +368,8 @@ def test_students_see_date_and_rule(tmp_path, dated, monkeypatch):
     monkeypatch.setattr("assignment.commands.greeting.lines", lambda _: ["Welcome!"])
     assert " ".join(run.remarks(Settings(path=tmp_path), made, Submission({}))[0]).startswith(f"Welcome! {DATES}")
     website.copy(tmp_path / "docs")
-    page = (tmp_path / "docs" / "index.md").read_text()
-    assert page.index(DATES) < page.index("## ")
+    for page in ((tmp_path / "docs" / "index.md").read_text(), website.written()["handout.md"]):
+        assert page.index("# CS336") < page.index(DATES) < page.index("## ")
 
 
 def test_no_page_of_a_student_tells_an_extension(tmp_path, dated, capsys):

@@ -66,7 +66,7 @@ def inputs(function):
 PEERS_OF_PRACTICE = {
     name: peers
     for operator in operators.operators()
-    if operator.is_practice and (contestants.ROOT / "assignment/operators" / operator.name / "workload.py").is_file()
+    if operator.is_apart and (contestants.ROOT / "assignment/operators" / operator.name / "workload.py").is_file()
     for name, peers in importlib.import_module(f"assignment.operators.{operator.name}.workload").PEERS.items()
 }
 OF_PRACTICE = [*PEERS_OF_PRACTICE]

@@ -25,7 +25,7 @@ from assignment.tests.test_roles import STAFFS, imported, modules, of_ours
 
 OURS = Path(__file__).resolve().parents[1]
 APART = ("operators", "reference", "tests", "bank/operators", "bank/cheats")
-LOW = "text digest course whose pytorch_private pytest_private pages confined protocol failure submission operators"
+LOW = "course text digest whose pytorch_private pytest_private pages confined protocol failure submission operators"
 JUDGING = "simulator compiling sandbox verdict judge timing"
 PROCESSES = "calling host recorder player worker"  # which the judge reaches over the wire alone
 ON_TOP = "plugin commands handout release figures classroom bank"
@@ -41,6 +41,7 @@ VAGUE_LINES = {
     "commands": 2,
     "compiling": 3,
     "confined": 1,
+    "course.py": 4,
     "handout": 3,
     "judge": 3,
     "pages": 2,
@@ -55,7 +56,7 @@ VAGUE_LINES = {
 MOST_VAGUE = 150  # in all
 MEDIAN, LONGEST = 6, 50  # lines of functions
 REPEATED_CLASSES = 0.026  # share of classes whose name another has
-CODE_LINES = 28_005  # without comments and docstrings
+CODE_LINES = 28_360  # without comments and docstrings
 PRIVATE_USERS = {"_pytest": ["pytest_private.py"], "torch": ["pytorch_private.py"]}
 
 

@@ -112,8 +112,8 @@ OPERATOR = Operator(
     name="grow",
     file="cs336_kernels/practice/grow.py",
     position=10,
-    is_practice=True,
-    problems=(Problem("grow", "Growth", 3.0, "handout/vector_add.md"),),
+    follows="",
+    problems=(Problem("grow", "Growth", "handout/vector_add.md"),),
     functions=(
         Function("grow_forward", "grow", inputs=("x",), outputs=("y",), oracle="grow_forward"),
         Function(
@@ -198,8 +198,8 @@ OPERATOR = Operator(
     name="negate",
     file="cs336_kernels/practice/negate.py",
     position=9,
-    is_practice=True,
-    problems=(Problem("negate", "Negation", 3.0, "handout/vector_add.md"),),
+    follows="",
+    problems=(Problem("negate", "Negation", "handout/vector_add.md"),),
     functions=(Function("negate", "negate", inputs=("x",), outputs=("y",), oracle="negate"),),
 )
 ''',

@@ -8,22 +8,40 @@ import ast
 import difflib
 import functools
 import math
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 
+from assignment import course
 from tests import common, operators
-from tests.operators import Problem
 
 MAX_NEAR = 3
 TESTS = Path(operators.__file__).parent
+SPEED = course.SPEED
+SPEED_PROBLEM = operators.Problem(SPEED, "Speed on a GPU", "handout/grading.md#speed")
 
-SPEED = "speed"  # the problem that needs a GPU
+
+@dataclass(frozen=True)
+class Problem:
+    """A part of the course: what it is called, its section of the handout, and what it is worth.
+
+    `is_practice`: its points are in no sum.
+    """
+
+    name: str
+    title: str
+    section: str
+    points: float
+    is_practice: bool
 
 
 @dataclass(frozen=True)
 class Check:
-    """One test function: its name such as test_rmsnorm.py::test_eps, its problem, its claim and its points."""
+    """One test function: its name such as test_rmsnorm.py::test_eps, its problem, its claim and its points.
+
+    What tests/ declares is its weight: of its problem's points it has that share among the problem's checks.
+    """
 
     name: str
     problem: str
@@ -40,33 +58,81 @@ class Check:
         return f"{self.folder}/{self.name}" if self.folder else self.name
 
 
-@functools.cache
 def problems() -> dict[str, Problem]:
-    """Return all problems by name: those of the operators, speed, and practice."""
-    found = operators.problems()
-    graded = {name: problem for name, problem in found.items() if not is_practice(name)}
-    return {**graded, SPEED: Problem(SPEED, "Speed on a GPU", 20.0, "handout/grading.md#speed"), **found}
-
-
-def is_practice(problem: str) -> bool:
-    """Return whether it is beside the 100 points."""
-    return problem in operators.problems() and operators.operator_of(problem).is_practice
-
-
-class PointsDiffer(Exception):
-    """A problem's points are not those of its checks; the message has both."""
+    """Return all problems of the course by name: those with points, in its order, and practice; raises CourseError."""
+    return _of_course()[0]
 
 
 def declared() -> list[Check]:
-    """Return all checks, in the order of the problems and then of the source; raises PointsDiffer."""
+    """Return all checks of the course, in the order of the problems and then of the source; raises CourseError."""
+    return [*_of_course()[1]]
+
+
+def worth() -> str:
+    """Return what grades depend on of the course: checks with their problems and points, no names and no dates."""
+    return repr([(check.name, check.problem, check.points) for check in declared()])
+
+
+def is_practice(problem: str) -> bool:
+    """Return whether it is in no sum."""
+    return problem in problems() and problems()[problem].is_practice
+
+
+@functools.cache
+def _of_course() -> tuple[dict[str, Problem], list[Check]]:
+    return in_course(course.course(), in_tests())
+
+
+def in_tests() -> list[Check]:
+    """Return all checks that tests/ declares, of problems of any course; their points are weights."""
     files = sorted(TESTS.rglob("test_*.py"), key=lambda file: file.name)
-    checks = [check for file in files for check in _in_file(file)]
-    for name, problem in problems().items():
-        own = sum(check.points for check in checks if check.problem == name)
-        if not math.isclose(own, problem.points):
-            raise PointsDiffer(f"{name}: {problem.points:g} points, but its checks have {own:g}; make both the same")
-    order = list(problems())
-    return sorted(checks, key=lambda check: order.index(check.problem))
+    return [check for file in files for check in _in_file(file)]
+
+
+def in_course(of: course.Course, found: list[Check]) -> tuple[dict[str, Problem], list[Check]]:
+    """Return a course's problems and checks, of those that tests/ declares; raises CourseError."""
+    for check in found:
+        if not 0 < check.points < math.inf:
+            raise course.CourseError(f"tests/{check.path}: expected a weight above 0, got {check.points:g}")
+    worth = _worth(of)
+    graded = [name for name, said in worth.items() if said not in course.WORDS]
+    own: dict[str, list[Check]] = {name: [] for name, said in worth.items() if said != course.OFF}
+    for check in found:
+        name = SPEED if check.is_timed and check.problem in graded else check.problem
+        if name in own:
+            own[name].append(replace(check, problem=name))
+    made, shared = {}, []
+    for name, checks in own.items():
+        if name in graded and not checks:
+            raise course.CourseError(f"{course.FILE}: {name}: expected checks of a graded problem, got none in tests/")
+        said, weights = worth[name], [check.points for check in checks]
+        points = said if isinstance(said, float) else sum(weights)
+        called = operators.problems().get(name, SPEED_PROBLEM)
+        made[name] = Problem(name, called.title, called.section, points, name not in graded)
+        for check, share in zip(checks, shared_by(points, weights), strict=True):
+            shared.append(replace(check, points=share))
+    return made, shared
+
+
+def _worth(of: course.Course) -> dict[str, float | str | None]:
+    """Return what a course says of each problem, in its order, speed and practice last; None: what its weights are."""
+    usual = [one for operator in operators.operators() if operator.follows is None for one in operator.problems]
+    said = {**of.points, **{one.name: None for one in usual if one.name not in of.points}}
+    speed = said.pop(SPEED, None)
+    practice = {n: course.PRACTICE for n in operators.problems() if said.get(n, course.PRACTICE) == course.PRACTICE}
+    graded = {name: worth for name, worth in said.items() if name not in practice}
+    return {**graded, SPEED: course.OFF if speed == 0 else speed, **practice}
+
+
+def shared_by(points: float, weights: Sequence[float]) -> list[float]:
+    """Return shares of points in whole hundredths: by largest remainder, the first of equal ones."""
+    whole, total = round(100 * points), sum(map(Fraction, weights))
+    exact = [Fraction(weight) * whole / total for weight in weights]
+    shares = [math.floor(share) for share in exact]
+    by_remainder = sorted(range(len(exact)), key=lambda i: shares[i] - exact[i])
+    for i in by_remainder[: whole - sum(shares)]:
+        shares[i] += 1
+    return [share / 100 for share in shares]
 
 
 def place(name: str) -> tuple[str, bool]:
@@ -75,6 +141,16 @@ def place(name: str) -> tuple[str, bool]:
     Of a test that is no check: its own name.
     """
     return _places().get(name, (name, False))
+
+
+def problem_of(name: str) -> str:
+    """Return the problem of a check; "" where the course has none of this name."""
+    return _problems().get(name, "")
+
+
+@functools.cache
+def _problems() -> dict[str, str]:
+    return {check.name: check.problem for check in declared()}
 
 
 @functools.cache
@@ -93,8 +169,9 @@ def _in_file(file: Path) -> Iterator[Check]:
     for node in ast.parse(file.read_text(encoding="utf-8")).body:
         for name, points, claim, problem in _declared_by(node):
             function, is_timed = operators.named_by(claim), problem == SPEED
-            own = _own(problem, function), claim, float(points)
-            yield Check(f"{file.name}::{name}", *own, folder, node.lineno, is_timed, function.name)
+            own = function.problem if is_timed or not problem else problem
+            at = folder, node.lineno, is_timed, function.name
+            yield Check(f"{file.name}::{name}", own, claim, float(points), *at)
 
 
 def _declared_by(node: ast.stmt) -> list[Declared]:
@@ -121,13 +198,6 @@ def _together(call: ast.Call) -> list[Declared]:
     return [(name, *of_check, SPEED if name.endswith(SPEED) else "") for name, of_check in said.items()]
 
 
-def _own(problem: str, function: operators.Function) -> str:
-    """Return the problem that has the points: its function's where none is said, and for the speed of practice."""
-    if problem not in ("", SPEED):
-        return problem
-    return function.problem if not problem or is_practice(function.problem) else problem
-
-
 def _marked(test: ast.FunctionDef) -> Declared | None:
     """Return what a test marked with points declares."""
     calls = [decorator for decorator in test.decorator_list if isinstance(decorator, ast.Call)]
@@ -150,7 +220,7 @@ def _applied(target: ast.expr, call: ast.Call) -> Declared | None:
 
 
 def without_practice(checks: list[Check]) -> list[Check]:
-    """Return those that make the 100 points."""
+    """Return those whose points are in the sum."""
     return [check for check in checks if not is_practice(check.problem)]
 
 
@@ -163,7 +233,7 @@ def select(checks: list[Check], names: Iterable[str]) -> list[Check]:
     """Return the checks of the named problems, functions, files or checks; raises ValueError where a name fits none.
 
     A function may be named by its first words: flash_forward is flash_forward_pytorch and flash_forward_triton. What
-    names checks of the 100 points does not name those of practice, too.
+    names checks whose points are in the sum does not name those of practice, too.
     """
     chosen: set[str] = set()
     for name in names:

@@ -1,4 +1,4 @@
-"""Practice: operators beside the 100 points, which are graded where somebody asks for them."""
+"""Practice: problems whose points are in no sum, which are graded where somebody asks for them."""
 
 import re
 from collections.abc import Sequence

@@ -11,7 +11,6 @@ from assignment.verdict.case import Case, CheckCases
 from assignment.verdict.entries import CheckEntry, KernelEntry, MovedEntry, ProblemEntry, Problems, Report, StaffNote
 from assignment.verdict.finding import OTHER, Finding, FindingEntry
 from assignment.verdict.score import FAIL, KEEPS_POINTS, NOT_GRADED, OK, TO_DO, CheckResult, by_itself, results
-from tests import operators
 
 OR = " Or: "  # between two likely causes
 LARGEST_MARGIN = 1e9  # JSON has no infinity
@@ -86,11 +85,11 @@ def _told_staff(results: list[CheckResult]) -> list[StaffNote]:
 
 
 def _problem(
-    problem: operators.Problem, results: list[CheckResult], session: Circumstances, is_whole: bool = True
+    problem: checks.Problem, results: list[CheckResult], session: Circumstances, is_whole: bool = True
 ) -> ProblemEntry:
     """Return the entry of a problem; of a whole one, points that no check of these carries are shown too."""
     entries = [check_entry(result, session.command, session.debug) for result in results]
-    missing = problem.points - sum(entry["max_score"] for entry in entries)
+    missing = _total([problem.points, *(-entry["max_score"] for entry in entries)])
     if is_whole and missing > 0 and (not session.only or problem.name in session.only):
         entries.append(_not_graded(problem.name, problem.title, missing))
     return {

@@ -6,9 +6,8 @@ OPERATOR = Operator(
     name="bias_gelu",
     file="cs336_kernels/practice/bias_gelu.py",
     position=4,
-    is_practice=True,
     follows="weighted_sum",
-    problems=(Problem("bias_gelu", "Bias and GELU", 20.0, "handout/bias_gelu.md"),),
+    problems=(Problem("bias_gelu", "Bias and GELU", "handout/bias_gelu.md"),),
     functions=(
         Function(
             name="bias_gelu_forward",

@@ -6,11 +6,8 @@ OPERATOR = Operator(
     name="dropout_add_layernorm",
     file="cs336_kernels/practice/dropout_add_layernorm.py",
     position=6,
-    is_practice=True,
     follows="layernorm",
-    problems=(
-        Problem("dropout_add_layernorm", "Dropout, residual and LayerNorm", 20.0, "handout/dropout_add_layernorm.md"),
-    ),
+    problems=(Problem("dropout_add_layernorm", "Dropout, residual and LayerNorm", "handout/dropout_add_layernorm.md"),),
     functions=(
         Function(
             name="dropout_add_layernorm_forward",

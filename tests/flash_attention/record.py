@@ -29,10 +29,10 @@ OPERATOR = Operator(
     file="cs336_kernels/flash_attention.py",
     position=3,
     problems=(
-        Problem("flash_forward_pytorch", "FlashAttention-2 forward, PyTorch", 10.0, f"{CHAPTER}#forward-in-pytorch"),
-        Problem("flash_forward_triton", "FlashAttention-2 forward, Triton", 20.0, f"{CHAPTER}#forward-in-triton"),
-        Problem("flash_backward_pytorch", "FlashAttention-2 backward, PyTorch", 5.0, f"{CHAPTER}#backward-in-pytorch"),
-        Problem("flash_backward_triton", "FlashAttention-2 backward, Triton", 15.0, f"{CHAPTER}#backward-in-triton"),
+        Problem("flash_forward_pytorch", "FlashAttention-2 forward, PyTorch", f"{CHAPTER}#forward-in-pytorch"),
+        Problem("flash_forward_triton", "FlashAttention-2 forward, Triton", f"{CHAPTER}#forward-in-triton"),
+        Problem("flash_backward_pytorch", "FlashAttention-2 backward, PyTorch", f"{CHAPTER}#backward-in-pytorch"),
+        Problem("flash_backward_triton", "FlashAttention-2 backward, Triton", f"{CHAPTER}#backward-in-triton"),
     ),
     functions=(
         Function(

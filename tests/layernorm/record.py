@@ -6,9 +6,8 @@ OPERATOR = Operator(
     name="layernorm",
     file="cs336_kernels/practice/layernorm.py",
     position=5,
-    is_practice=True,
     follows="rmsnorm",
-    problems=(Problem("layernorm", "LayerNorm", 20.0, "handout/layernorm.md"),),
+    problems=(Problem("layernorm", "LayerNorm", "handout/layernorm.md"),),
     functions=(
         Function(
             name="layernorm_forward",

@@ -7,9 +7,8 @@ OPERATOR = Operator(
     name="linear_gelu",
     file="cs336_kernels/practice/linear_gelu.py",
     position=8,
-    is_practice=True,
     follows="matmul",
-    problems=(Problem("linear_gelu", "Linear layer and GELU", 20.0, "handout/linear_gelu.md"),),
+    problems=(Problem("linear_gelu", "Linear layer and GELU", "handout/linear_gelu.md"),),
     functions=(
         Function(
             name="linear_gelu",

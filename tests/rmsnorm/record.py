@@ -6,7 +6,7 @@ OPERATOR = Operator(
     name="rmsnorm",
     file="cs336_kernels/rmsnorm.py",
     position=2,
-    problems=(Problem("rmsnorm", "RMSNorm", 20.0, "handout/rmsnorm.md"),),
+    problems=(Problem("rmsnorm", "RMSNorm", "handout/rmsnorm.md"),),
     functions=(
         Function(
             name="rmsnorm_forward",

@@ -6,9 +6,8 @@ OPERATOR = Operator(
     name="softmax",
     file="cs336_kernels/practice/softmax.py",
     position=3,
-    is_practice=True,
     follows="flash_forward_pytorch",
-    problems=(Problem("softmax", "Softmax", 20.0, "handout/softmax.md"),),
+    problems=(Problem("softmax", "Softmax", "handout/softmax.md"),),
     functions=(
         Function(
             name="softmax_forward",

@@ -6,8 +6,8 @@ OPERATOR = Operator(
     name="vector_add",
     file="cs336_kernels/practice/vector_add.py",
     position=1,
-    is_practice=True,
-    problems=(Problem("vector_add", "Vector addition", 10.0, "handout/vector_add.md"),),
+    follows="",
+    problems=(Problem("vector_add", "Vector addition", "handout/vector_add.md"),),
     functions=(Function("vector_add", "vector_add", inputs=("x", "y"), outputs=("z",), oracle="vector_add"),),
     say=lambda tensors: counted(tensors["x"].numel(), "element", "elements"),
 )

@@ -6,7 +6,7 @@ OPERATOR = Operator(
     name="weighted_sum",
     file="cs336_kernels/weighted_sum.py",
     position=1,
-    problems=(Problem("weighted_sum", "Weighted sum", 10.0, "handout/weighted_sum.md"),),
+    problems=(Problem("weighted_sum", "Weighted sum", "handout/weighted_sum.md"),),
     functions=(
         Function(
             name="weighted_sum_forward",

@@ -61,7 +61,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(main=lambda **options: main(BankGrade(**options)))
     parser.argument_default = argparse.SUPPRESS
     names = "parts of names, or patterns with *: bugs, rmsnorm, …; none with !; yardstick: single defects, all checks"
-    parser.add_argument("names", nargs="*", help=f"{names}; practice: what is beside the 100 points")
+    parser.add_argument("names", nargs="*", help=f"{names}; practice: those whose points are in no sum")
     seeds = "for each entry (default: 5 for a bug, 10 for a variant, 1 for a cheat)"
     parser.add_argument("--seeds", type=int, metavar="N", help=seeds)
     parser.add_argument("--first", type=int, metavar="K", help="the first seed")

@@ -87,7 +87,7 @@ class Result:
 
 def digest(device: str) -> str:
     """Return a digest of everything that a verdict depends on, beside the submission and the seed."""
-    return hashlib.sha256(f"{device} {grader_digest()}".encode()).hexdigest()
+    return hashlib.sha256(f"{device} {grader_digest()} {checks.worth()}".encode()).hexdigest()
 
 
 def key(job: GradingJob, judged_by: str) -> str:

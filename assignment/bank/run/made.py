@@ -84,7 +84,7 @@ def main(to: Path, students: int, seed: int | None) -> int:
 
 def drawn(count: int, rng: random.Random) -> list[Student]:
     """Return a class, in the shares of OF_300."""
-    entries = [entry for entry in corpus.entries() if not _is_practice(entry)]
+    entries = [entry for entry in corpus.entries() if not _is_apart(entry)]
     bank = {kind: [entry for entry in entries if entry.kind == kind] for kind in (VARIANT, BUG, CHEAT)}
     bank[CHEAT] = [entry for entry in bank[CHEAT] if entry.cheat and not (entry.cheat.slow or entry.cheat.archive)]
     counts = _shares(count)
@@ -116,8 +116,8 @@ def _shares(count: int) -> dict[str, int]:
     return counts
 
 
-def _is_practice(entry: Entry) -> bool:
-    return any(operators.operator_of(problem).is_practice for problem in entry.problems)
+def _is_apart(entry: Entry) -> bool:
+    return any(operators.operator_of(problem).is_apart for problem in entry.problems)
 
 
 def _cycled(items: list, count: int) -> list:

@@ -1,1 +1,1 @@
-"""Kernels for practice, one a file: graded as faithfully as the others, and beside the 100 points."""
+"""Kernels for practice, one a file: graded as faithfully as the others, and in no sum."""

@@ -1,0 +1,107 @@
+"""The handout and README follow the course: its points, its name, and what it leaves out."""
+
+import re
+
+import pytest
+
+from assignment.commands.handout import COMMENT, headings
+from assignment.course import OFF, PRACTICE, Course
+from assignment.handout.in_course import LINK, PAGE, StaleText, Texts, pages, target
+from assignment.release import ROOT, is_staff_only, without_staff_blocks
+from assignment.verdict import checks
+
+PATHS = [path.relative_to(ROOT).as_posix() for path in (*ROOT.glob("*.md"), *ROOT.glob("handout/*.md"))]
+TEXTS = {
+    path: without_staff_blocks((ROOT / path).read_bytes(), path).decode()
+    for path in PATHS
+    if PAGE.fullmatch(path) and not is_staff_only(path)
+}
+GRADED = [name for name, problem in checks.problems().items() if not problem.is_practice]
+
+
+def written(points: dict[str, float | str], texts=TEXTS, **more) -> dict[str, str]:
+    """Return the pages of another course."""
+    course = Course(points=points, **more)
+    return Texts(course, *checks.in_course(course, checks.in_tests())).written(texts)
+
+
+def test_numbers_are_those_of_the_course():
+    """Of this one, in the repository's own pages; a comment says where each comes from"""
+    comments = re.compile(r" *<!-- of:\S+ -->|<!-- (?:BEGIN|END) TOTALS -->\n|<!--.*?-->")
+    assert pages(TEXTS) == {path: comments.sub("", text) for path, text in TEXTS.items()}
+
+
+def without(*names: str) -> dict[str, float | str]:
+    return dict.fromkeys(names, OFF)
+
+
+COURSES: list[dict[str, float | str]] = [
+    {"weighted_sum": 6.5, "rmsnorm": 23.5},
+    {"softmax": 10.5, "vector_add": 1.5, "speed": 0.0},
+    {"rmsnorm": PRACTICE, "layernorm": 20.5, "speed": 10.0},
+    *map(without, checks.problems()),
+    without(*(name for name in GRADED if name.startswith("flash"))),
+]
+
+
+@pytest.mark.parametrize("points", COURSES, ids=[" ".join(map(str, course.items())) for course in COURSES])
+def test_pages_follow_another_course(points):
+    """No number is left over, no link leads to what is gone, and what is off has neither row nor section"""
+    made = written(points)
+    for path, text in made.items():
+        assert not re.search(r"<!-- (?:points|worth|of|title)", text)
+        for _, link in LINK.findall(text):
+            page, anchor = target(path, link)
+            assert page not in TEXTS or is_there(made, page, anchor), f"{path}: {link}"
+    table = made["handout.md"].partition("## The order of the work")[2].partition("\n\nPractice")[0]
+    found, _ = checks.in_course(Course(points=points), checks.in_tests())
+    for name in (name for name in points if name != checks.SPEED):
+        page, _, anchor = checks.problems()[name].section.partition("#")
+        assert is_there(made, page, anchor) == (name in found)
+        worth = [row.split(" | ")[-1] for row in table.splitlines() if f"]({page}{'#' * bool(anchor)}{anchor})" in row]
+        assert worth == (
+            [] if name not in found else ["practice |" if found[name].is_practice else f"{points[name]} |"]
+        )
+
+
+def is_there(made: dict[str, str], page: str, anchor: str) -> bool:
+    return page in made and (not anchor or anchor in {name for _, _, name in headings(made[page].splitlines())})
+
+
+def test_what_is_graded_is_told_in_its_chapter_and_at_the_start():
+    made = written(
+        {"softmax": 12.5, "weighted_sum": 6.0}, title="Kernels", institution="ETH", repository="https://a.example/b"
+    )
+    assert "*12.5 points. Write `softmax_forward`" in made["handout/softmax.md"]
+    assert "*6 points: `weighted_sum_forward`" in made["handout/weighted_sum.md"]
+    assert made["README.md"].startswith("# Kernels, ETH\n")
+    assert "RELEASE is https://a.example/b, or `origin`" in made["README.md"]
+    assert "88.5 of the 111 points can be earned this way" in made["README.md"]
+    assert re.search(r"^  softmax +0/12.5    to do$", made["README.md"], re.MULTILINE)
+    assert "Score: 0/88.5 gradable here, 22.5 need a GPU" in made["README.md"]
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("It is worth 5 points.", "a.md:3: 5 points: expected a comment that says whose, 5 points<!-- worth:NAME -->"),
+        ("5 points<!-- worth:rmsnrm --> more", "a.md:3: rmsnrm is worth nothing in this course"),
+        (
+            "5<!-- points:flash_backward_pytorch --> more",
+            "a.md:3: flash_backward_pytorch is worth nothing in this course",
+        ),
+    ],
+)
+def test_what_cannot_be_made_to_agree_is_told_with_its_line(line, says):
+    with pytest.raises(StaleText, match=re.escape(says)):
+        written({"flash_backward_pytorch": OFF}, {"a.md": f"# A\n\n{line}\n"})
+
+
+def test_code_may_say_points():
+    text = "# A\n\n```text\n(0.5 points)\n```\n"
+    assert written({}, {"a.md": text}) == {"a.md": text}
+
+
+def test_a_comment_is_no_part_of_a_heading():
+    assert COMMENT.sub("", "# A<!-- title -->") == "# A"
+    assert [anchor for _, _, anchor in headings(["# CS336 kernels<!-- title -->"])] == ["cs336-kernels"]
