@@ -239,8 +239,8 @@ def links(tree: Tree) -> Tree:
 
 
 def is_staff_only(path: str) -> bool:
-    """Return whether students do not get it."""
-    return path.startswith(STAFF_ONLY)
+    """Return whether students do not get it; a list of people, an extension for example, is a file of CSV."""
+    return path.startswith(STAFF_ONLY) or path.lower().endswith(".csv")
 
 
 def student_tree(tree: Tree) -> Tree:

@@ -51,6 +51,7 @@ def of_report(report: Report, sources: Mapping[str, str], scores: Sequence[float
         compiled=figures.compiled(entries),
         roofline=figures.roofline(entries),
         next=screen.next_step(report),
+        dates=" ".join(screen.dates()),
         chart=chart(scores, report["gradable"]) if len(scores) > 1 else None,
         scores=scores,
     )

@@ -11,8 +11,8 @@ What a text takes from the course has a comment behind it, which is gone where t
     <!-- of:NAME -->                  at the end of a line that is left out with the problem
     <!-- BEGIN TOTALS --> and END     around what a first grade prints
 
-A problem that is off takes its section with it, and a chapter of nothing else; a link to them becomes its words, and
-the first problem stands in examples of commands.
+The first page has the course's dates below its heading. A problem that is off takes its section with it, and a chapter
+of nothing else; a link to them becomes its words, and the first problem stands in examples of commands.
 """
 
 import posixpath
@@ -26,6 +26,7 @@ from assignment.verdict.checks import SPEED, SPEED_PROBLEM, Check, Problem
 from tests import operators
 
 PAGE = re.compile(r"(?:README|handout|handout/\w+)\.md")
+FIRST = "handout.md"
 ALL, HERE = "all", "here"
 TITLE = re.compile(r"(?<=# )[^\n]*?<!-- title -->")
 NUMBER = re.compile(r"(\d[\d.]*|practice)<!-- points:(\S+) -->")
@@ -83,11 +84,18 @@ class Texts:
         text = EXAMPLE.sub(lambda found: found[1] + self._example(found[2]), text)
         text = text.replace(ADDRESS, self._course.repository or ADDRESS.partition("<")[0])
         text = TITLE.sub(lambda _: self._course.heading, text)
+        text = self._with_dates(text) if path == FIRST else text
         lines, is_code = text.split("\n"), False
         for i, line in enumerate(lines):
             is_code ^= line.startswith("```")
             lines[i] = line if is_code else self._line(f"{path}:{i + 1}", line)
         return "\n".join(lines)
+
+    def _with_dates(self, text: str) -> str:
+        """Return a text with a paragraph on dates below its heading; as it is where no date is set."""
+        heading, mark, rest = text.partition("\n")
+        dates = self._course.told_dates()
+        return f"{heading}\n\n{dates}{mark}{rest}" if dates else text
 
     def _line(self, where: str, line: str) -> str:
         """Return a line with the course's numbers."""
