@@ -55,8 +55,10 @@ STAFF_ONLY = (
     "assignment/bank/",
     "assignment/classroom/",
     "assignment/handout/",
+    "assignment/new/",
     "assignment/reference/",
     "assignment/release.py",
+    "assignment/retire.py",
     "assignment/tests/",
 )
 

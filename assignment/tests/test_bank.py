@@ -311,16 +311,31 @@ def test_warm_judges_tell_one_submission_from_the_next():
     assert results[1].verdicts[only].margin < 0.5
 
 
-def test_the_committed_page_counts_what_the_bank_has():
-    text = results_page.section(matrix.TITLE)
-    for problem in checks.problems():
-        n_bugs = sum(entry.kind == BUG and entry.problem == problem for entry in ENTRIES)
-        n_right = sum(entry.kind == VARIANT and problem in entry.problems for entry in ENTRIES)
-        line = next((line for line in text.splitlines() if line.startswith(f"| {problem} |")), "")
-        cells = line.strip("| ").split(" | ")
-        if n_bugs:
-            found = (cells[1], cells[5])
-            assert found == (str(n_bugs), str(n_right)), f"{problem}: run `python -m assignment.bank grade`"
+WITH_BUGS = list(dict.fromkeys(entry.problem for entry in ENTRIES if entry.kind == BUG))
+IN_PAGE = results_page.rows_of(matrix.TITLE)
+
+
+@pytest.mark.parametrize("problem", WITH_BUGS)
+def test_the_committed_page_counts_what_the_bank_has(problem):
+    if problem not in IN_PAGE:
+        pytest.skip(f"{problem} is not in results.md yet; `python -m assignment.bank grade` writes it there")
+    n_bugs = sum(entry.kind == BUG and entry.problem == problem for entry in ENTRIES)
+    n_right = sum(entry.kind == VARIANT and problem in entry.problems for entry in ENTRIES)
+    found = IN_PAGE[problem][1], IN_PAGE[problem][5]
+    assert found == (str(n_bugs), str(n_right)), f"{problem}: run `python -m assignment.bank grade`"
+
+
+def test_the_committed_page_has_nothing_that_is_gone():
+    assert {*IN_PAGE} - {"problem"} <= {*WITH_BUGS}
+
+
+def test_a_check_that_catches_nothing_alone_has_a_reason_once_its_problem_is_in_the_page():
+    """Of a new operator, whose bugs are yet to be graded, nothing is asked, and it is said which"""
+    lazy, new = (replace(of, name=name) for of, name in ((DECLARED[0], "a::test_lazy"), (DECLARED[0], "b::test_lazy")))
+    new = replace(new, problem="not_yet")
+    rows = [row(entry, {EPS: failed(9), VALUES: GOOD}) for entry in (A_BUG, replace(A_BUG, problem="not_yet"))]
+    assert [line.partition(":")[0] for line in matrix.useless(rows, [lazy, new])] == ["a"]
+    assert matrix.not_in_page(rows) == ["not_yet"]
 
 
 def test_a_message_tells_of_a_fault_only_in_the_simulator():

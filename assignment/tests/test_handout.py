@@ -13,12 +13,14 @@ from pathlib import Path
 import pytest
 import triton
 
+from assignment import retire
 from assignment.bank import __main__ as bank
 from assignment.classroom import __main__ as classroom
 from assignment.commands import cli, handout
 from assignment.commands.handout import COMMENT
 from assignment.compiling import __main__ as compiling
 from assignment.handout import __main__ as pages
+from assignment.new import __main__ as new
 from assignment.simulator import __main__ as simulator
 from assignment.tests import upgrade
 from assignment.tests.forked import python
@@ -258,6 +260,10 @@ def test_commands_have_a_known_form(command, pytest_help):
                 assert re.search(rf"^\s+(-\w, )?{option}\b", pytest_help, re.MULTILINE), option
         case ["uv", "run", "python", "-m", "assignment.release", verb, *arguments]:
             assert options_in(arguments) <= OPTIONS[verb]
+        case ["uv", "run", "python", "-m", "assignment.new", *arguments]:
+            new.parse_arguments(arguments)
+        case ["uv", "run", "python", "-m", "assignment.retire", *arguments]:
+            retire.parse_arguments(arguments)
         case ["uv", "run", "python", "-m", "assignment.tests.upgrade", *arguments]:
             upgrade.parse_arguments(arguments)
         case ["uv", "run", "python", "-m", "assignment.handout", *arguments]:

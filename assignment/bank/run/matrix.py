@@ -6,7 +6,7 @@ from assignment.bank.bugs import gathered
 from assignment.bank.corpus import BUG, GRADED, VARIANT
 from assignment.bank.run import verdicts
 from assignment.bank.run.judging import CAUGHT
-from assignment.bank.run.results_page import listed, table
+from assignment.bank.run.results_page import listed, rows_of, table
 from assignment.bank.run.verdicts import HONEST, Cost, VerdictRow
 from assignment.verdict.checks import Check, problems
 from tests import operators
@@ -93,12 +93,20 @@ def yardstick(found: list[Cost]) -> str:
 
 
 def useless(rows: list[VerdictRow], checks: list[Check]) -> list[str]:
-    """Return the checks that neither kill a bug alone nor have a reason, where bugs were graded by all checks."""
+    """Return the checks that neither kill a bug alone nor have a reason, where bugs were graded by all checks.
+
+    Problems that the committed page does not have yet are passed over.
+    """
     if not _is_whole(rows):
         return []
-    alone = verdicts.only_killer(rows)
-    names = [c.name for c in checks if c.name not in alone and not _reason(c.name)]
+    alone, new = verdicts.only_killer(rows), not_in_page(rows)
+    names = [c.name for c in checks if c.problem not in new and c.name not in alone and not _reason(c.name)]
     return [f"{name}: catches no bug that no other check catches, and REASONS has no reason" for name in names]
+
+
+def not_in_page(rows: list[VerdictRow]) -> list[str]:
+    """Return the problems of bugs that the committed page does not have yet."""
+    return sorted({row.entry.problem for row in rows if row.entry.kind == BUG} - {*rows_of(TITLE)})
 
 
 def _is_whole(rows: list[VerdictRow]) -> bool:

@@ -32,6 +32,12 @@ def section(title: str, page: Path = PAGE) -> str:
     return page.read_text(encoding="utf-8").partition(f"## {title}\n")[2].partition("\n## ")[0]
 
 
+def rows_of(title: str, page: Path = PAGE) -> dict[str, list[str]]:
+    """Return the rows of a section's tables, all cells of each by the first."""
+    found = (line.strip("| ").split(" | ") for line in section(title, page).splitlines() if line.startswith("| "))
+    return {cells[0]: cells for cells in found}
+
+
 def listed(title: str, items: list[str]) -> list[str]:
     """Return a list under its title in Markdown, "none" where it is empty."""
     return ["", f"{title}:{'' if items else ' none.'}", *([""] if items else []), *(f"- {item}" for item in items)]

@@ -1,0 +1,1 @@
+"""Writes and removes the folders of an operator."""
