@@ -43,6 +43,28 @@ class LateRule:
     share_a_day: float = 0.1
     cut_off_days: int = 5
 
+    @property
+    def told(self) -> str:
+        """What students are told of it."""
+        grace, credit, free = self.grace_minutes, self.credit_days, self.credit_days + self.cut_off_days
+        told = [f"Up to {grace:g} minutes later cost nothing."] if grace else []
+        told += [f"You may be {_days(credit)} late without a loss."] if credit else []
+        if self.cut_off_days and self.share_a_day:
+            each = "Each further day begun" if credit else "Each day late, begun ones too,"
+            told.append(f"{each} costs {100 * self.share_a_day:g} % of the points.")
+        told.append(f"What is more than {_days(free)} late is worth nothing." if free else "Later it is worth nothing.")
+        return " ".join(told)
+
+
+def _days(count: int) -> str:
+    return f"{count} day{'s' * (count != 1)}"
+
+
+def _in_words(when: datetime) -> str:
+    """Return a date as "30 November 2026, 23:59 (UTC+01:00)"."""
+    seconds = ":%S" if when.second else ""
+    return f"{when.day} {when:%B %Y, %H:%M{seconds}} ({when:%Z})"
+
 
 @dataclass(frozen=True)
 class Course:
@@ -73,6 +95,11 @@ class Course:
     def heading(self) -> str:
         """What stands above pages: title, institution and term."""
         return ", ".join(filter(None, (self.title, self.institution, self.term)))
+
+    def told_dates(self, due: datetime | None = None) -> str:
+        """Return what students are told of this date, or the course's, and of lateness; "" where there is no date."""
+        when = due or self.due
+        return f"Hand in by {_in_words(when)}. {self.late.told}" if when else ""
 
 
 @functools.cache

@@ -3,6 +3,7 @@
     python -m assignment.release stubs [--check]                        cs336_kernels/ from the solutions
     python -m assignment.release student [--to DIR] [--branch NAME]     the student release; with
                                          [--grader OWNER/NAME@COMMIT]   a workflow that grades it on GitHub
+                                         [--check]                      only says whether it can be cut
     python -m assignment.release solution [--to DIR] [--branch NAME]    the same, with the reference as cs336_kernels/
 
 Releases are cut from the last commit, never from the working tree, which must be clean and is not touched; the same
@@ -45,6 +46,8 @@ SKELETONS = "/skeletons.py"
 LINK = "120000"  # git's mode of a symbolic link, whose contents are the path that it leads to
 WORKFLOW, ITS_SOURCE = ".github/workflows/grade.yml", "assignment/classroom/github/grade.yml"
 GRADER = re.compile(r"([\w.-]+/[\w.-]+)@([0-9a-f]{40})")  # a repository on GitHub, and a commit of it
+CITED = re.compile(r"\bhandout(?:/\w+)?\.md(?:#[\w-]+)?")
+CITING = ("tests", "assignment/operators", "cs336_kernels")  # what students read of files that are no pages
 LINE_LENGTH = 120  # pyproject.toml's
 STAFF_ONLY = (
     ".ci/",
@@ -114,7 +117,9 @@ def stub(source: str, path: str) -> str:
         if section is None:
             raise ReleaseError(f"{origin}:{number}: BEGIN SOLUTION inside a function needs the handout's section")
         enclosing = [m[1] for line in lines[:number] if (m := re.match(r" *def (\w+)", line))]
-        return raising(f"{path}: {function or enclosing[-1]}, {handout.address(section)}", indent)
+        off = [one.section for one in operators.problems().values() if one.name not in checks.problems()]
+        there = section.partition("#")[0] if section in off else section
+        return raising(f"{path}: {function or enclosing[-1]}, {handout.address(there)}", indent)
 
     return tidy(without_what_is_off(replace_blocks(source, "SOLUTION", origin, replacement)))
 
@@ -168,7 +173,7 @@ def kernels(tree: Tree, rewrite: Callable[[str, str], str]) -> Tree:
     names = [path.removeprefix(REFERENCE) for path in tree if path.startswith(REFERENCE)]
     if not names:
         raise ReleaseError(f"there is no {REFERENCE} to cut a release from")
-    off = {each.file for each in operators.operators() if not any(map(has, each.functions))}
+    off = {each.file for each in operators.operators() if is_off(each)}
     paths = [STUBS + name for name in names if STUBS + name not in off]
     sources = {path: followed(tree, path.replace(STUBS, REFERENCE, 1)).decode() for path in paths}
     made = {path: File(rewrite(source, path).encode()) for path, source in sources.items()}
@@ -181,6 +186,10 @@ def has(function: operators.Function) -> bool:
         [function.problem] if function.problem else [one.name for one in operators.operator_of(function.name).problems]
     )
     return any(name in checks.problems() for name in own)
+
+
+def is_off(operator: operators.Operator) -> bool:
+    return not any(map(has, operator.functions))
 
 
 def exports() -> str:
@@ -232,20 +241,48 @@ def links(tree: Tree) -> Tree:
 
 
 def is_staff_only(path: str) -> bool:
-    """Return whether students do not get it."""
-    return path.startswith(STAFF_ONLY)
+    """Return whether students do not get it; a list of people, an extension for example, is a file of CSV."""
+    return path.startswith(STAFF_ONLY) or path.lower().endswith(".csv")
 
 
 def student_tree(tree: Tree) -> Tree:
     kept = {path: file for path, file in tree.items() if not is_staff_only(path) and not path.startswith(STUBS)}
     kept = {path: File(without_staff_blocks(file.data, path), file.mode) for path, file in kept.items()}
-    pages = {path: file.data.decode() for path, file in kept.items() if in_course.PAGE.fullmatch(path)}
+    pages = pages_of(kept)
     written = in_course.pages(pages)
     kept = {path: file for path, file in kept.items() if path not in pages}
     kept |= {path: File(text.encode()) for path, text in written.items()}
     if page := kept.get(notebook.PAGE):
         kept[notebook.NOTEBOOK] = File(notebook.of_page(page.data.decode()))
-    return dict(sorted((kept | stubs(tree)).items()))
+    return agreed(dict(sorted((kept | stubs(tree)).items())), pages)
+
+
+def pages_of(tree: Tree) -> dict[str, str]:
+    return {path: file.data.decode() for path, file in tree.items() if in_course.PAGE.fullmatch(path)}
+
+
+def sections(pages: dict[str, str]) -> set[str]:
+    """Return all that can be cited: pages, and their headings' anchors."""
+    anchors = {f"{path}#{name}" for path in pages for _, _, name in handout.headings(pages[path].splitlines())}
+    return anchors | pages.keys()
+
+
+def agreed(tree: Tree, before: dict[str, str]) -> Tree:
+    """Return a release; raises ReleaseError where it names what the course leaves out of the pages before."""
+    pages = pages_of(tree)
+    left_out = sections(before) - sections(pages)
+    files = [each.file for each in operators.operators() if is_off(each)]
+    for path, text in pages.items():
+        for number, line in enumerate(text.splitlines(), start=1):
+            if named := next((file for file in files if file in line), ""):
+                raise ReleaseError(f"{path}:{number}: the course leaves {named} out; name another file")
+    off = tuple(f"{room}/{each.name}/" for each in operators.operators() if is_off(each) for room in CITING)
+    for path, file in tree.items():
+        if path.endswith(".py") and path.startswith(CITING) and not path.startswith(off):
+            for number, line in enumerate(file.data.decode().splitlines(), start=1):
+                if gone := left_out & set(CITED.findall(line)):
+                    raise ReleaseError(f"{path}:{number}: the course leaves {min(gone)} out; cite another section")
+    return tree
 
 
 def pinned(template: bytes, grader: str) -> bytes:
@@ -380,6 +417,8 @@ def release(root: Path, name: str, to: Path | None, branch: str | None, grader: 
     tree = cut(whole)
     if grader:
         tree = dict(sorted((tree | {WORKFLOW: File(pinned(whole[ITS_SOURCE].data, grader))}).items()))
+    if to is None and branch is None:
+        print(f"{name}: {len(tree)} files; nothing is in the way")
     if to is not None:
         write_folder(tree, to)
         print(f"{name}: {len(tree)} files in {to}")
@@ -433,14 +472,19 @@ def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
         command.add_argument("--to", type=Path, metavar="DIR", help="write it into a new or empty folder")
         command.add_argument("--branch", metavar="NAME", help="add it as a commit to a branch of its own")
         grader = "with a workflow: this release grades each push"
+        command.add_argument(
+            "--check", action="store_true", help="only say whether it can be cut, and what is in the way"
+        )
         command.add_argument("--grader", metavar="OWNER/NAME@COMMIT", default="", help=grader)
     options = parser.parse_args(arguments)
-    if options.command != "stubs" and options.to is None and options.branch is None:
-        commands.choices[options.command].error("say where it goes: --to DIR, --branch NAME or both")
+    if not options.check and options.command != "stubs" and options.to is None and options.branch is None:
+        commands.choices[options.command].error("say where it goes: --to DIR, --branch NAME or both; or --check")
     try:
         if options.command == "stubs":
             return check_stubs(root) if options.check else write_stubs(root)
         checks.declared()
+        if options.check:
+            return release(root, options.command, None, None, options.grader)
         return release(root, options.command, options.to, options.branch, options.grader)
     except (ReleaseError, CourseError, in_course.StaleText) as error:
         print(f"release: {error}", file=sys.stderr)

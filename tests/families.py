@@ -420,7 +420,7 @@ def speed(points: float, claim: str, cases: Cases, against: str, reach: float, m
     """Return a check of the speed on a GPU, next to a peer in the same minutes: a slower GPU is no handicap.
 
     Full points from a stated fraction of the peer's speed, proportionally fewer below it, none for a wrong result. The
-    clock is the grader's own; see handout/grading.md#speed. The points are those of the problem `speed`; of practice
+    clock is the grader's own; handout/grading.md has more. The points are those of the problem `speed`; of practice
     they are its own.
 
     Args:

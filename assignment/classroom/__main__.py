@@ -74,7 +74,12 @@ def _add_grade(new: New) -> None:
     parser.add_argument("--limit", type=float, default=batch.LIMIT_S, metavar="S", help="seconds for one submission")
     parser.add_argument("--tag", default="", help="of git repositories: read this tag")
     parser.add_argument("--before", type=_time, metavar="TIME", help="of git repositories: the last commit before")
-    parser.add_argument("--due", type=_time, metavar="TIME", help=f"count late days from here, such as {ZONED}")
+    due = f"count late days from here, such as {ZONED} (default: the date in course.toml)"
+    parser.add_argument("--due", type=_time, metavar="TIME", help=due)
+    extensions = "students and their new dates or days, as CSV; kept for later runs"
+    parser.add_argument("--extensions", type=Path, metavar="FILE", help=extensions)
+    times = "submissions and when they were handed in, where no platform tells; kept for later runs"
+    parser.add_argument("--times", type=Path, metavar="FILE", help=times)
     parser.add_argument("--roster", type=Path, metavar="FILE", help="Canvas's gradebook or Gradescope's roster, as CSV")
     parser.add_argument("--strict", action="store_true", help="end where it is in doubt who has handed in what")
     parser.add_argument("--pick", choices=grades.PICKED, default="best", help="which of several submissions counts")

@@ -9,10 +9,22 @@ from typing import Any
 from rich.console import Console
 
 from assignment import text
-from assignment.classroom import COMMAND, decisions, evidence, grades, overview, pages, results, review, tables
+from assignment.classroom import (
+    COMMAND,
+    decisions,
+    evidence,
+    grades,
+    lateness,
+    overview,
+    pages,
+    results,
+    review,
+    tables,
+)
 from assignment.classroom.handed_in import Handed
 from assignment.classroom.kept import KeptReport
 from assignment.commands.excerpts import excerpts
+from assignment.course import course
 from assignment.submission import UnusableSubmission
 from assignment.verdict import causes, reporting, score
 from assignment.verdict.entries import CheckEntry
@@ -49,7 +61,9 @@ def of_class(found: tables.Class, title: str, price: float | None) -> dict[str, 
         "title": f"{title}: the class",
         "about": _about([*found.reports.values()]),
         "pick": found.form.pick,
-        "rows": [_row(handed, report, found.form) for handed, report in found.counted],
+        "dates": course().told_dates(found.dates.due) if found.dates else "",
+        "lateness": lateness.told(one.late for own in found.students.values() for one in own if one.late),
+        "rows": [_row(own) for own in found.students.values()],
         "scores": overview.figures(grades.points(report) for report in graded.values()),
         "most": max((report["gradable"] for report in graded.values()), default=0.0),
         "waiting": [finding for finding in findings if finding.decision is None],
@@ -83,13 +97,16 @@ def _about(reports: list[KeptReport]) -> str:
     return f"{told} with the grader of {', '.join(commits)}" if commits else told
 
 
-def _row(handed: Handed, report: KeptReport, form: tables.Form) -> dict[str, Any]:
+def _row(own: list[grades.Counted]) -> dict[str, Any]:
+    """Return what the class's page shows of a submission, which counts for one student or for several of a group."""
+    handed, report = own[0].handed, own[0].report
     return {
         "name": handed.name,
         "people": people(handed),
         "score": report["score"],
         "problems": {one["name"]: one["score"] for one in report["problems"] if one["gradable"]},
-        "late": grades.late_days(handed, form.due),
+        "late": list(dict.fromkeys(grades.days_late(handed, one.late) for one in own)),
+        "after": list(dict.fromkeys(one.after for one in own if report["score"] is not None)),
         "state": grades.state(report),
     }
 
@@ -123,12 +140,15 @@ def of_student(found: tables.Class, handed: Handed, report: KeptReport) -> dict[
     likely = _likely_causes(report)
     entries = [check for problem in report["problems"] for check in problem["checks"]]
     checks = [check for check in entries if check["cases"]]
+    late, after = _lateness(found, handed)
     return {
         "title": people(handed) or handed.name,
         "about": f"Submission {handed.name}, graded {report['classroom']['graded'][:10]}",
         "report": {"import_error": "", **report},
         "failed": report.get("failed", ""),
-        "late": grades.late_days(handed, found.form.due),
+        "dates": course().told_dates(found.dates.due) if found.dates else "",
+        "late": late,
+        "after": after,
         "passed": sum(check["status"] in score.KEEPS_POINTS for check in checks),
         "graded": len(checks),
         "decided": [hidden(one.told, private) for one in report.get("decided", {}).values()],
@@ -146,6 +166,16 @@ def of_student(found: tables.Class, handed: Handed, report: KeptReport) -> dict[
         ],
         "log": hidden(text.of(found.folder / "logs" / f"{handed.name}.txt"), private),
     }
+
+
+def _lateness(found: tables.Class, handed: Handed) -> tuple[int | str, float | None]:
+    """Return days late, and the score after lateness where a date is set.
+
+    Nothing where these differ within a group: they tell that one of it has an extension.
+    """
+    own = found.students[handed.name]
+    told = {(grades.days_late(handed, one.late), one.after if one.late else None) for one in own}
+    return told.pop() if len(told) == 1 else ("", None)
 
 
 def _likely_causes(report: KeptReport) -> dict[str, list[str]]:

@@ -23,7 +23,7 @@ from assignment.classroom.results import ClassSettings
 from assignment.sandbox import rungs
 from assignment.submission import Submission, UnusableSubmission
 
-SHIPPED = ("assignment", "cs336_kernels", "handout", "tests", "grade.py", "handout.md", "pyproject.toml")
+SHIPPED = ("assignment", "course.toml", "cs336_kernels", "handout", "tests", "grade.py", "handout.md", "pyproject.toml")
 # All but these, as git's rules for ignoring say it: results that lie in the checkout hold the seed.
 NOT_SHIPPED = ["/*", "!/.", *(f"!/{name}" for name in SHIPPED), "__pycache__"]
 NODES = 3  # a submission that has been on so many when they were lost is tried alone

@@ -14,10 +14,23 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from assignment import text
-from assignment.classroom import batch, cluster, decisions, grades, layouts, names, results, roster, scratch, tables
+from assignment.classroom import (
+    batch,
+    cluster,
+    decisions,
+    grades,
+    layouts,
+    names,
+    results,
+    roster,
+    scratch,
+    staff_dates,
+    tables,
+)
 from assignment.classroom.batch import Job
 from assignment.classroom.handed_in import Handed
 from assignment.classroom.kept import KeptReport
+from assignment.course import course
 from assignment.submission import UnusableSubmission
 from assignment.verdict import checks
 
@@ -40,6 +53,8 @@ class ClassGrade:
     tag: str
     before: datetime.datetime | None
     due: datetime.datetime | None
+    extensions: Path | None
+    times: Path | None
     roster: Path | None
     strict: bool
     pick: str
@@ -55,6 +70,7 @@ def run(console: Console, asked: ClassGrade) -> int:
     scratch.sweep(batch.FOLDER)
     handed = _handed_in(asked, console)
     settings = results.opened(asked.to, asked.device, asked.sandbox, tuple(asked.only))
+    staff_dates.keep(asked.to, asked.extensions, asked.times)
     decisions.read(asked.to)  # what is wrong with them is said before anything is graded
     kept = results.Results(asked.to, settings)
     jobs = _jobs(handed, kept, asked.again, console)
@@ -71,10 +87,11 @@ def run(console: Console, asked: ClassGrade) -> int:
 def _handed_in(asked: ClassGrade, console: Console) -> list[Handed]:
     """Return the class's submissions, and tell what is in doubt; with --strict raises UnusableSubmission over it."""
     handed = layouts.found(asked.submissions, asked.tag, asked.before, asked.due)
-    doubts = layouts.doubts(asked.submissions, handed, asked.tag, asked.before, asked.due)
+    doubts = layouts.doubts(asked.submissions, handed, asked.tag, asked.before)
     if asked.roster:
         handed, more = roster.filled(handed, roster.read(asked.roster))
         doubts += more
+    doubts += _doubts_of_dates(asked, handed)
     for doubt in doubts:
         console.print(Text(f"  {text.line(doubt)}", "yellow"))
     if doubts and asked.strict:
@@ -82,6 +99,21 @@ def _handed_in(asked: ClassGrade, console: Console) -> list[Handed]:
     if unknown := sorted({*asked.again} - {one.student for one in handed}):
         raise UnusableSubmission(f"--again {unknown[0]}: nobody of that name has handed in anything")
     return handed
+
+
+def _doubts_of_dates(asked: ClassGrade, handed: list[Handed]) -> list[str]:
+    """Return what is in doubt about dates; raises UnusableSubmission where the files of dates cannot be used."""
+    known = course()
+    if not (due := asked.due or known.due) and asked.extensions:
+        raise UnusableSubmission(
+            "--extensions: no date is set that they could move; set `due` in course.toml, or --due"
+        )
+    for path in filter(None, (asked.extensions, asked.times)):
+        if not path.is_file():
+            raise UnusableSubmission(f"{path}: no such file")
+    extensions = asked.extensions or asked.to / staff_dates.EXTENSIONS
+    times = asked.times or asked.to / staff_dates.TIMES
+    return staff_dates.dated(handed, due, known.late, extensions, times).doubts
 
 
 def _jobs(handed: list[Handed], kept: results.Results, again: list[str], console: Console) -> list[Job]:
@@ -151,6 +183,8 @@ def _line(handed: Handed, report: KeptReport) -> str:
 
 def _tell(written: tables.Written, console: Console) -> None:
     """Say what is missing, last of all where the grades are."""
+    if written.lateness:
+        console.print(f"lateness: {written.lateness}")
     in_part = [name for name, report in written.failed.items() if report.get("score") is not None]
     if none := sorted({*written.failed} - {*in_part}):
         console.print(Text(f"{len(none)} got no grade: {names.some(none)}; their cells are empty", "bold red"))

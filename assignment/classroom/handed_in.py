@@ -42,6 +42,8 @@ class Handed:
         files: where the package's files come loose: their names in the package, and where they lie.
         attempt: 1 for a student's first submission, and so on.
         submitted: when it was handed in, as far as that is known.
+        time_from: who says so: "Gradescope", "Canvas", which tells no time but whether it is late by its own date,
+            "commit", whose author can set it, "staff", or "".
         is_late: whether the platform says so.
         people: the student, or those of a group; none where only the name above is known.
         revision: of a git repository.
@@ -54,6 +56,7 @@ class Handed:
     files: tuple[tuple[str, Path], ...] = ()
     attempt: int = 1
     submitted: datetime.datetime | None = None
+    time_from: str = ""
     is_late: bool = False
     people: tuple[Person, ...] = ()
     revision: str = ""
@@ -64,6 +67,15 @@ class Handed:
     def name(self) -> str:
         """The student, and which of several submissions: a file's name."""
         return self.student if self.attempt == 1 else f"{self.student}.{self.attempt}"
+
+    @property
+    def is_late_as_told(self) -> bool | None:
+        """Whether a platform says that it is late; None where none says anything."""
+        return self.is_late or (False if self.time_from else None)
+
+    def key_of(self, person: Person) -> str:
+        """Return what one of its students is known by; where no platform tells, by the name for files."""
+        return person.key.casefold() or f"\0{self.student}"
 
     @property
     def source(self) -> str:

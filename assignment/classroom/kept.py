@@ -1,7 +1,7 @@
 """What the files of a class hold: reports as they are kept, and who handed in what."""
 
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 from assignment.verdict.entries import GradeDetails
 
@@ -31,6 +31,7 @@ class HandedEntry(TypedDict):
     attempt: int
     people: list[dict[str, str]]  # handed_in.Person
     submitted: str  # "" where that is not known
+    time_from: NotRequired[str]  # which tables of an earlier version have not
     is_late: bool
     source: str
 

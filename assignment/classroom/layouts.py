@@ -96,7 +96,8 @@ def _of_gradescope(folder: Path) -> Iterator[Handed]:
         problem = "" if path.is_dir() else f"{path}: no such folder; export the submissions again"
         submitted = _time(about.get(":created_at"))
         key = "+".join(sorted(person.key for person in people if person.key)) or path.name
-        yield Handed("", path, submitted=submitted, people=people, problem=problem, key=key)
+        time_from = "Gradescope" if submitted else ""
+        yield Handed("", path, submitted=submitted, time_from=time_from, people=people, problem=problem, key=key)
 
 
 def _time(when: Any) -> datetime.datetime | None:
@@ -127,7 +128,7 @@ def _of_canvas(paths: list[Path]) -> Iterator[Handed]:
             people = (Person(name, canvas=user),)
             key = f"{name}-{user}" if name else user
             path = loose[0][1] if loose else first
-            yield Handed("", path, loose, is_late=is_late, people=people, problem=problem, key=key)
+            yield Handed("", path, loose, time_from="Canvas", is_late=is_late, people=people, problem=problem, key=key)
 
 
 def _plain(match: re.Match[str]) -> str:
@@ -174,25 +175,16 @@ def _clone(path: Path, tag: str, before: datetime.datetime | None) -> Handed:
         revision, submitted = clones.revision(path, tag, before)
     except UnusableSubmission as error:
         return Handed("", path, problem=str(error) if is_at_revision else "", key=path.name)
-    return Handed("", path, submitted=submitted, revision=revision if is_at_revision else "", key=path.name)
+    revision = revision if is_at_revision else ""
+    return Handed("", path, submitted=submitted, time_from="commit", revision=revision, key=path.name)
 
 
-def doubts(
-    folder: Path,
-    handed: list[Handed],
-    tag: str = "",
-    before: datetime.datetime | None = None,
-    due: datetime.datetime | None = None,
-) -> list[str]:
+def doubts(folder: Path, handed: list[Handed], tag: str = "", before: datetime.datetime | None = None) -> list[str]:
     """Return what a person should know before a class is graded.
 
-    What may be one student, what is nobody's, and what has no time or revision though one was asked for.
+    What may be one student, what is nobody's, and what has no revision though one was asked for.
     """
-    found = [*_students_in_doubt(handed), *_left_out(folder, handed), *_not_at_revision(handed, tag, before)]
-    untimed = [repr(one.source) for one in handed if not one.submitted]
-    if due and untimed:
-        found.append(f"{names.some(untimed)}: no time known; --due does not apply, see who is late yourself")
-    return found
+    return [*_students_in_doubt(handed), *_left_out(folder, handed), *_not_at_revision(handed, tag, before)]
 
 
 def _students_in_doubt(handed: list[Handed]) -> Iterator[str]:

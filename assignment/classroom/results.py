@@ -6,6 +6,7 @@ logs/NAME.txt      what `grade.py` prints
 sources/NAME.zip   what was graded
 tables.json        who has handed in what, and how the grades are made of it: see tables.py
 decisions.toml     what staff have decided: see decisions.py
+extensions.csv, times.csv  what staff say of dates: see staff_dates.py
 grades.csv         a row a student
 """
 
@@ -166,6 +167,7 @@ def as_data(handed: Handed) -> HandedEntry:
         "attempt": handed.attempt,
         "people": [asdict(person) for person in handed.people],
         "submitted": handed.submitted.isoformat() if handed.submitted else "",
+        "time_from": handed.time_from,
         "is_late": handed.is_late,
         "source": str(handed.path),
     }
@@ -179,6 +181,7 @@ def from_data(data: HandedEntry) -> Handed:
         Path(data["source"]),
         attempt=int(data["attempt"]),
         submitted=datetime.datetime.fromisoformat(when) if when else None,
+        time_from=str(data.get("time_from", "")),
         is_late=bool(data["is_late"]),
         people=tuple(Person(**person) for person in data["people"]),
     )

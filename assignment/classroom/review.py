@@ -28,7 +28,7 @@ def run(console: Console, results: Path, decide: list[str] | None, reason: str, 
         return SETTLED
     if reason or by:
         raise UnusableSubmission("--reason, --by: expected --decide NAME PROBLEM POINTS with them")
-    tables.write(results, form)  # decisions may have been edited by hand
+    written = tables.write(results, form)  # decisions and dates may have been edited by hand
     whole = tables.read(results)
     found = of_class(whole)
     waiting = [finding for finding in found if finding.decision is None]
@@ -41,6 +41,8 @@ def run(console: Console, results: Path, decide: list[str] | None, reason: str, 
     for name, report in whole.reports.items():
         for note in report.get("notes_to_staff", ()):
             console.print(Text(f"note: {name}: {text.line(note)}", "yellow"))
+    if written.lateness:
+        console.print(Text(f"lateness: {written.lateness}"))
     names = {finding.name for finding in waiting}
     console.print(Text(f"{len(waiting)} open, of {len(names)} submissions", "bold"))
     return OPEN if waiting else SETTLED

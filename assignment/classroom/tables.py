@@ -6,13 +6,14 @@ tables.json says what they are made of: who has handed in what, and which option
 
 import datetime
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from assignment.classroom import COMMAND, decisions, grades, results
+from assignment.classroom import COMMAND, decisions, grades, lateness, results, staff_dates
 from assignment.classroom.handed_in import Handed
 from assignment.classroom.kept import Decision, KeptReport
-from assignment.commands.files import replace
+from assignment.commands import files
+from assignment.course import course
 from assignment.submission import UnusableSubmission
 
 FILE = "tables.json"
@@ -26,7 +27,7 @@ class Form:
     Attributes:
         handed: the submissions of the class.
         pick: which of several of a student counts, a key of grades.PICKED.
-        due: when late days begin.
+        due: when late days begin; None: at the course's date, if it has one.
         assignment: its name in Canvas's form.
         waiting: names of submissions that have not been graded yet, whatever report of earlier ones there is.
     """
@@ -93,7 +94,8 @@ class Class:
         reports: as they were graded, by the submission's name.
         made: the decisions, void ones too.
         shown: the reports with what was decided.
-        counted: the submissions that count, with the report shown.
+        students: by the submission that counts for them.
+        dates: None where none is set.
     """
 
     folder: Path
@@ -101,7 +103,13 @@ class Class:
     reports: dict[str, KeptReport]
     made: list[Decision]
     shown: dict[str, KeptReport]
-    counted: list[grades.Graded]
+    students: dict[str, list[grades.Counted]]
+    dates: lateness.Dates | None
+
+    @property
+    def counted(self) -> list[grades.Graded]:
+        """The submissions that count for anybody, with the report shown."""
+        return [(own[0].handed, own[0].report) for own in self.students.values()]
 
 
 def read(folder: Path) -> Class:
@@ -109,19 +117,30 @@ def read(folder: Path) -> Class:
     form = form_of(folder)
     kept, made = reports(folder, form), decisions.read(folder)
     shown = decided(kept, made)
+    known = course()
+    said = folder / staff_dates.EXTENSIONS, folder / staff_dates.TIMES
+    dated = staff_dates.dated(form.handed, form.due or known.due, known.late, *said)
+    form = replace(form, handed=dated.handed)
     graded = [(one, shown[one.name]) for one in form.handed if one.name in shown]
-    return Class(folder, form, kept, made, shown, grades.that_count(graded, form.pick))
+    students: dict[str, list[grades.Counted]] = {}
+    for one in grades.by_person(graded, form.pick, dated.dates):
+        students.setdefault(one.handed.name, []).append(one)
+    return Class(folder, form, kept, made, shown, students, dated.dates)
 
 
 @dataclass(frozen=True)
 class Written:
-    """What the tables lack: submissions without a report or a whole grade, students whom the import forms leave out."""
+    """What the tables lack: submissions without a report or a whole grade, students whom the import forms leave out.
+
+    And what they say of lateness, in a line.
+    """
 
     n_handed: int
     waiting: tuple[str, ...]
     failed: dict[str, KeptReport]
     left_out: tuple[str, ...]
     grades: Path
+    lateness: str
 
 
 def write(folder: Path, form: Form) -> Written:
@@ -129,19 +148,21 @@ def write(folder: Path, form: Form) -> Written:
 
     Where decisions cannot be read raises UnusableSubmission, and leaves them.
     """
-    replace(folder / FILE, form.as_json())
+    files.replace(folder / FILE, form.as_json())
     whole = read(folder)
     waiting = tuple(one.name for one in form.handed if one.name not in whole.shown)
-    graded = [(one, whole.shown.get(one.name) or results.waiting()) for one in form.handed]
-    students, left_out = grades.importable(graded, form.pick)
+    graded = [(one, whole.shown.get(one.name) or results.waiting()) for one in whole.form.handed]
+    counted = grades.by_person(graded, form.pick, whole.dates)
+    students, left_out = grades.importable(counted)
     made = {
-        "grades": grades.as_csv(grades.rows(graded, form.pick, form.due)),
-        "gradescope": grades.gradescope(students),
+        "grades": grades.as_csv(grades.rows(counted)),
+        "gradescope": grades.gradescope(students, whole.dates is not None),
         "canvas": grades.canvas(students, form.assignment),
     }
     kept, stale = (INCOMPLETE, ".csv") if waiting else (".csv", INCOMPLETE)
     for name, content in made.items():
-        replace(folder / f"{name}{kept}", content)
+        files.replace(folder / f"{name}{kept}", content)
         (folder / f"{name}{stale}").unlink(missing_ok=True)
     failed = {name: report for name, report in whole.reports.items() if "failed" in report}
-    return Written(len(form.handed), waiting, failed, tuple(dict.fromkeys(left_out)), folder / f"grades{kept}")
+    late = lateness.told(one.late for one in counted if one.late)
+    return Written(len(form.handed), waiting, failed, tuple(dict.fromkeys(left_out)), folder / f"grades{kept}", late)

@@ -1,15 +1,13 @@
 """Sections of the handout, to be read in a terminal."""
 
-import functools
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 from rich.console import Console
 
-from assignment import text
+from assignment import course, text
 
 ROOT = Path(__file__).resolve().parents[2]
 MAX_WIDTH = 100
@@ -49,13 +47,6 @@ def anchor_of(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
-@functools.cache
-def published(root: Path = ROOT) -> str:
-    """Return where the course has published the handout's pages, from pyproject.toml; empty if nowhere."""
-    settings = tomllib.loads(text.of(root / "pyproject.toml"))
-    return settings.get("tool", {}).get("cs336-kernels", {}).get("handout", "").rstrip("/")
-
-
 def page(citation: str) -> str:
     """Return the page of a cited section, below the folder of the handout's pages."""
     file, mark, anchor = citation.partition("#")
@@ -65,7 +56,7 @@ def page(citation: str) -> str:
 
 def address(citation: str) -> str:
     """Return a cited section's address where the course has published pages, or else the citation."""
-    base = published()
+    base = course.course().pages
     return f"{base}/{page(citation)}" if base else citation
 
 

@@ -10,6 +10,7 @@ from markupsafe import Markup, escape
 from assignment.commands import figures, handout
 from assignment.commands import report as screen
 from assignment.commands.excerpts import Excerpt, excerpts
+from assignment.course import course
 from assignment.pages import Pages
 from assignment.verdict import causes, reporting, score
 from assignment.verdict.entries import CheckEntry, MapEntry, Report
@@ -50,6 +51,7 @@ def of_report(report: Report, sources: Mapping[str, str], scores: Sequence[float
         compiled=figures.compiled(entries),
         roofline=figures.roofline(entries),
         next=screen.next_step(report),
+        dates=" ".join(screen.dates()),
         chart=chart(scores, report["gradable"]) if len(scores) > 1 else None,
         scores=scores,
     )
@@ -80,7 +82,7 @@ def linked(hint: str, sections: Sequence[str]) -> Markup:
 
 def address(citation: str) -> str:
     """Return the address of a section of the handout: of the course's pages, or else of a file of this machine."""
-    if handout.published():
+    if course().pages:
         return handout.address(citation)
     file, _, anchor = citation.partition("#")
     path = handout.ROOT / file

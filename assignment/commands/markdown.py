@@ -18,7 +18,7 @@ MAX_BYTES = 900_000  # of failures: GitHub takes 1 MiB for the summary of a step
 def page(report: Report) -> str:
     """Return the whole report: the total, points by problem, every cause of failure once, all checks."""
     groups = causes.grouped(reporting.entries_of(report))
-    lines = [f"# {plain(screen.total(report))}", "", *summary(report), *_remarks(report), *_failures(groups)]
+    lines = [f"# {plain(screen.total(report))}", "", *summary(report), *dates(), *_remarks(report), *_failures(groups)]
     for problem in reporting.problems_of(report):
         lines += ["", f"## {code(problem['name'])}: {screen.fraction(problem)}", "", *_checks(problem["checks"])]
     if step := screen.next_step(report):
@@ -32,6 +32,11 @@ def summary(report: Report) -> list[str]:
     for problem, told in screen.told_of_problems(report):
         lines.append(f"| {code(problem['name'])} | {screen.fraction(problem)} | {plain(told)} |")
     return lines
+
+
+def dates() -> list[str]:
+    """Return a paragraph on dates and lateness; nothing where no date is set."""
+    return ["", plain(said)] if (said := " ".join(screen.dates())) else []
 
 
 def check(entry: CheckEntry) -> list[str]:

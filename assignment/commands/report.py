@@ -11,6 +11,7 @@ from rich.text import Text
 
 from assignment import text
 from assignment.commands import handout
+from assignment.course import course
 from assignment.verdict import causes, checks, finding, reporting, score
 from assignment.verdict.entries import CheckEntry, ProblemEntry, Report
 from tests import operators
@@ -210,6 +211,11 @@ def print_summary(console: Console, report: Report, remarks: Iterable[str], step
     if step:
         print_block(console, step, "Next: ")
     console.print(Text(total(report), "bold"))
+
+
+def dates() -> list[str]:
+    """Return when the course wants it handed in, and what lateness costs; nothing where no date is set."""
+    return textwrap.wrap(course().told_dates(), WIDTH)
 
 
 def told_of_problems(report: Report) -> Iterator[tuple[ProblemEntry, str]]:

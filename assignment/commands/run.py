@@ -161,16 +161,16 @@ def without_verdicts(settings: Settings, selected: list[checks.Check], submissio
 def remarks(settings: Settings, data: Report, submission: Submission) -> tuple[list[str], str]:
     """Return what is told beside the points, and what to open next.
 
-    Only a student at work is greeted and told of progress and practice, not who grades what others wrote.
+    Only a student at work is greeted and told of progress, practice and dates, not who grades what others wrote.
     """
     outputs = (settings.json, settings.junit, settings.markdown, settings.fail_under)
     is_partial = settings.only or settings.inline or any(asked is not None for asked in outputs)
     if is_partial or settings.path.resolve() != Path.cwd().resolve():
         return [], report.next_step(data)
-    practised = practice.told(submission, settings.practice)
+    practised, dates = practice.told(submission, settings.practice), report.dates()
     if not practised and (greeted := greeting.lines(data)):
-        return greeted, ""
-    return [*progress.lines(settings.path, data), *practised], report.next_step(data)
+        return [*greeted, *dates], ""
+    return [*progress.lines(settings.path, data), *practised, *dates], report.next_step(data)
 
 
 @functools.cache  # a process that --watch has forked could not ask CUDA

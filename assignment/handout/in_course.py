@@ -11,7 +11,8 @@ What a text takes from the course has a comment behind it, which is gone where t
     <!-- of:NAME -->                  at the end of a line that is left out with the problem
     <!-- BEGIN TOTALS --> and END     around what a first grade prints
 
-A problem that is off takes its section with it, and a chapter of nothing else; a link to them becomes its words.
+The first page has the course's dates below its heading. A problem that is off takes its section with it, and a chapter
+of nothing else; a link to them becomes its words, and the first problem stands in examples of commands.
 """
 
 import posixpath
@@ -25,6 +26,7 @@ from assignment.verdict.checks import SPEED, SPEED_PROBLEM, Check, Problem
 from tests import operators
 
 PAGE = re.compile(r"(?:README|handout|handout/\w+)\.md")
+FIRST = "handout.md"
 ALL, HERE = "all", "here"
 TITLE = re.compile(r"(?<=# )[^\n]*?<!-- title -->")
 NUMBER = re.compile(r"(\d[\d.]*|practice)<!-- points:(\S+) -->")
@@ -32,6 +34,7 @@ WORTH = re.compile(r"(\d[\d.]* points|Practice: no points)<!-- worth:(\S+) -->")
 OF = re.compile(r" *<!-- of:(\S+) -->")
 ADDRESS = "the address that your course gives<!-- repository -->"
 TOTALS = re.compile(r"(<!-- BEGIN TOTALS -->\n```text\n)(.*?)(```\n<!-- END TOTALS -->\n)", re.DOTALL)
+EXAMPLE = re.compile(r"(--(?:only|explain) )([a-z][\w.:/]*)")
 LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
 UNMARKED = re.compile(r"(?<![\w.])\d[\d.]* points\b(?!<!--)")
 
@@ -78,13 +81,21 @@ class Texts:
         kept = [line for line in lines if all(name in self._problems for name in OF.findall(line))]
         kept = [line for line in kept if not (line.startswith(("|", "- ")) and self._missing(line))]
         text = TOTALS.sub(lambda _: f"```text\n{self._totals()}```\n", OF.sub("", "\n".join(kept)))
+        text = EXAMPLE.sub(lambda found: found[1] + self._example(found[2]), text)
         text = text.replace(ADDRESS, self._course.repository or ADDRESS.partition("<")[0])
         text = TITLE.sub(lambda _: self._course.heading, text)
+        text = self._with_dates(text) if path == FIRST else text
         lines, is_code = text.split("\n"), False
         for i, line in enumerate(lines):
             is_code ^= line.startswith("```")
             lines[i] = line if is_code else self._line(f"{path}:{i + 1}", line)
         return "\n".join(lines)
+
+    def _with_dates(self, text: str) -> str:
+        """Return a text with a paragraph on dates below its heading; as it is where no date is set."""
+        heading, mark, rest = text.partition("\n")
+        dates = self._course.told_dates()
+        return f"{heading}\n\n{dates}{mark}{rest}" if dates else text
 
     def _line(self, where: str, line: str) -> str:
         """Return a line with the course's numbers."""
@@ -94,6 +105,13 @@ class Texts:
             raise StaleText(f"{where}: {bare[0]}: expected a comment that says whose, {bare[0]}<!-- worth:NAME -->")
         line = NUMBER.sub(lambda found: _number(self._worth[found[2]]), line)
         return WORTH.sub(lambda found: _words(self._worth[found[2]]), line)
+
+    def _example(self, name: str) -> str:
+        """Return what an example of a command may name: another problem or check for one that is off."""
+        if "::" in name and name not in self._worth:
+            return next(check for check in self._worth if "::" in check)
+        is_off = name in operators.problems() and name not in self._problems
+        return next(iter(self._problems)) if is_off else name
 
     def _missing(self, line: str) -> str:
         """Return a name in a line of which the course has no points."""

@@ -44,7 +44,7 @@ class Misconception:
     name: str  # unique
     says: str  # "Your o equals …": what was computed, in one sentence
     look: str  # where to look, without the solution
-    section: str  # of the handout, as handout/rmsnorm.md#algorithm
+    section: str  # of the handout, file and anchor
     model: Model
     is_by_batch: bool = True  # what it computes of an entry of the batch depends on no other entry
     is_rare: bool = False  # told only where no other explains as much

@@ -16,8 +16,9 @@ from typing import ClassVar
 import pytest
 
 from assignment.classroom import __main__ as classroom
-from assignment.classroom import batch, grade, grades, results, scratch
+from assignment.classroom import batch, grade, grades, lateness, results, scratch
 from assignment.classroom.handed_in import Handed, Person
+from assignment.course import LateRule
 from assignment.submission import Submission, UnusableSubmission
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -190,11 +191,12 @@ def test_grades():
         (late, report(50.0, x="needs review")),
         (pair, results.failed("?")),
     ]
-    best, last = grades.rows(graded, "best", DUE), grades.rows(graded, "last", DUE)
+    dates = lateness.Dates(DUE, LateRule())
+    best, last = (grades.rows(grades.by_person(graded, pick, dates)) for pick in ("best", "last"))
     assert [(row["student"], row["attempt"], row["score"], row["late"], row["state"]) for row in best] == [
         ("ada", 2, 50.0, 2, "needs review"),
-        ("bo+cy", 1, "", "", "not graded"),
-        ("bo+cy", 1, "", "", "not graded"),
+        ("bo+cy", 1, "", "unknown", "not graded"),
+        ("bo+cy", 1, "", "unknown", "not graded"),
     ]
     assert last[0]["attempt"] == 2
     assert best[0]["rmsnorm"] == 50.0

@@ -1,17 +1,24 @@
-"""How late a submission is: by the time of a clone's commit, and nothing is said where no time is known."""
+"""How late a submission is: where its time comes from, and what is said where none is known."""
 
 import datetime
 
 import pytest
 
 from assignment.classroom import __main__ as classroom
-from assignment.classroom.grades import late_days
-from assignment.classroom.layouts import doubts, found
+from assignment.classroom import grades
+from assignment.classroom.handed_in import Handed
+from assignment.classroom.lateness import late
+from assignment.classroom.layouts import found
+from assignment.course import LateRule
 from assignment.tests.test_classroom import DUE, package
 from assignment.tests.test_classroom_layouts import METADATA, git, zipped
 from assignment.tests.test_classroom_tables import rows
 
 LATER = (DUE + datetime.timedelta(days=2, hours=1)).isoformat()
+
+
+def late_days(one: Handed, due: datetime.datetime) -> int | str:
+    return grades.days_late(one, late(one.submitted, due, LateRule(), is_late=one.is_late_as_told))
 
 
 def clone(folder, when=LATER):
@@ -27,10 +34,9 @@ def test_a_clone_has_the_time_of_its_commit(tmp_path):
     package(tmp_path / "class" / "bo")
     zipped(tmp_path / "class" / "cy.zip", {"cs336_kernels/weighted_sum.py": "\n" * 9})
     for before in (None, DUE + datetime.timedelta(9)):
-        late = {one.key: late_days(one, DUE) for one in found(tmp_path / "class", before=before, due=DUE)}
-        assert late == {"ada": 3, "bo": "", "cy": ""}
-    (doubt,) = doubts(tmp_path / "class", found(tmp_path / "class"), due=DUE)
-    assert doubt.startswith("'bo', 'cy.zip': no time known; --due does not apply")
+        days = {one.key: late_days(one, DUE) for one in found(tmp_path / "class", before=before, due=DUE)}
+        assert days == {"ada": 3, "bo": "unknown", "cy": "unknown"}
+    assert [one.time_from for one in found(tmp_path / "class")] == ["commit", "", ""]
 
 
 def test_the_table_says_how_late(tmp_path, monkeypatch, capsys):
@@ -39,21 +45,23 @@ def test_the_table_says_how_late(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("assignment.classroom.batch.grade_all", lambda *_: iter(()))
     command = ["grade", str(tmp_path / "class"), "--to", str(tmp_path / "r"), "--due", DUE.isoformat()]
     classroom.main(command)
-    assert [row["late"] for row in rows(tmp_path / "r" / "grades.incomplete.csv")] == ["3", ""]
-    assert "'bo': no time known" in capsys.readouterr().out
+    assert [row["late"] for row in rows(tmp_path / "r" / "grades.incomplete.csv")] == ["3", "unknown"]
+    said = capsys.readouterr().out
+    assert "'bo': no time known, taken as in time; --times FILE tells it" in said
+    assert "lateness: 1 late, 1 without a known time, taken as in time" in said
 
 
 def test_a_platform_s_word_counts_where_it_gives_no_time(tmp_path):
     for name in ("doejane_LATE_12_345_work.zip", "roeric_13_346_work.zip"):
         zipped(tmp_path / name, {"cs336_kernels/weighted_sum.py": ""})
-    assert [late_days(one, DUE) for one in found(tmp_path, due=DUE)] == ["late", ""]
+    assert [late_days(one, DUE) for one in found(tmp_path, due=DUE)] == ["late", 0]
 
 
 def test_gradescope_s_times_are_used(tmp_path):
     (tmp_path / "submission_metadata.yml").write_text(METADATA)
     handed = {one.path.name: one for one in found(tmp_path, due=DUE)}
-    assert [late_days(handed[f"submission_{n}"], DUE) for n in (11, 12, 13, 14)] == [0, 2, 1, ""]
-    assert not [doubt for doubt in doubts(tmp_path, list(handed.values())) if "--due" in doubt]
+    assert [late_days(handed[f"submission_{n}"], DUE) for n in (11, 12, 13, 14)] == [0, 2, 1, "unknown"]
+    assert {one.time_from for one in handed.values()} == {"Gradescope", ""}
 
 
 @pytest.mark.parametrize("way", ["none", "damaged", "no commit", "no such time"])

@@ -156,8 +156,8 @@ def test_a_second_attempt_loses_nothing_of_the_first(second, tmp_path):
 def test_a_decision_is_a_grade_even_if_none_was_made():
     decided = {"total": Decision("b", "total", 7.0, "r", "g", "w", "")}
     told: KeptReport = {**results.failed("lost"), "score": 7.0, "decided": decided}
-    ((_, score),), _ = grades.importable([(Handed("b", layouts.Path("b"), people=(ADA,)), told)], "best")
-    assert score == 7.0
+    (one,), _ = grades.importable([grades.Counted(ADA, Handed("b", layouts.Path("b"), people=(ADA,)), told)])
+    assert one.score == 7.0
 
 
 @pytest.mark.parametrize(("pick", "score", "name"), [("best", 50.0, "alone"), ("last", 20.0, "pair")])
@@ -168,7 +168,7 @@ def test_somebody_alone_and_in_a_group_has_one_row(pick, score, name):
         (Handed("pair", layouts.Path("p"), submitted=noon + datetime.timedelta(1), people=(bo, again)), report(20.0)),
         (Handed("alone", layouts.Path("a"), submitted=noon, people=(ADA,)), report(50.0)),
     ]
-    table = grades.rows(graded, pick, None)
+    table = grades.rows(grades.by_person(graded, pick))
     assert sorted((row["name"], row["score"], row["student"]) for row in table) == [
         ("Ada Lovelace", score, name), ("Bo", 20.0, "pair"),
     ]  # fmt: skip

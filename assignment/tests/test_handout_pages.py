@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from assignment import release
+from assignment import course, release
 from assignment.commands import handout, html_page, report
 from assignment.handout import mathematics, notebook, website
 from assignment.handout.__main__ import main
@@ -114,8 +114,10 @@ def test_a_folder_that_is_not_empty_is_refused(tmp_path, capsys):
 
 @pytest.fixture
 def published(monkeypatch):
-    monkeypatch.setattr(handout, "published", lambda *_: "https://course.example/kernels")
-    return "https://course.example/kernels"
+    shown = course.Course(pages="https://course.example/kernels")
+    for module in (course, html_page):
+        monkeypatch.setattr(module, "course", lambda: shown)
+    return shown.pages
 
 
 def test_hints_reports_and_stubs_link_to_published_pages(published):
@@ -128,14 +130,7 @@ def test_hints_reports_and_stubs_link_to_published_pages(published):
 
 
 def test_where_nothing_is_published_files_are_cited():
-    assert handout.published() == ""
     assert handout.address("handout/rmsnorm.md") == "handout/rmsnorm.md"
-
-
-def test_pyproject_says_where(tmp_path):
-    (tmp_path / "pyproject.toml").write_text('[tool.cs336-kernels]\nhandout = "https://a.example/"\n')
-    assert handout.published(tmp_path) == "https://a.example"
-    assert handout.published(tmp_path / "nowhere") == ""
 
 
 @pytest.mark.slow

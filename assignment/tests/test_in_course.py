@@ -1,14 +1,20 @@
 """The handout and README follow the course: its points, its name, and what it leaves out."""
 
+import ast
+import os
 import re
+import subprocess
 
 import pytest
 
+from assignment import course, release
 from assignment.commands.handout import COMMENT, headings
 from assignment.course import OFF, PRACTICE, Course
+from assignment.handout import in_course
 from assignment.handout.in_course import LINK, PAGE, StaleText, Texts, pages, target
 from assignment.release import ROOT, is_staff_only, without_staff_blocks
 from assignment.verdict import checks
+from tests import operators
 
 PATHS = [path.relative_to(ROOT).as_posix() for path in (*ROOT.glob("*.md"), *ROOT.glob("handout/*.md"))]
 TEXTS = {
@@ -21,8 +27,8 @@ GRADED = [name for name, problem in checks.problems().items() if not problem.is_
 
 def written(points: dict[str, float | str], texts=TEXTS, **more) -> dict[str, str]:
     """Return the pages of another course."""
-    course = Course(points=points, **more)
-    return Texts(course, *checks.in_course(course, checks.in_tests())).written(texts)
+    other = Course(points=points, **more)
+    return Texts(other, *checks.in_course(other, checks.in_tests())).written(texts)
 
 
 def test_numbers_are_those_of_the_course():
@@ -44,7 +50,7 @@ COURSES: list[dict[str, float | str]] = [
 ]
 
 
-@pytest.mark.parametrize("points", COURSES, ids=[" ".join(map(str, course.items())) for course in COURSES])
+@pytest.mark.parametrize("points", COURSES, ids=[" ".join(map(str, one.items())) for one in COURSES])
 def test_pages_follow_another_course(points):
     """No number is left over, no link leads to what is gone, and what is off has neither row nor section"""
     made = written(points)
@@ -105,3 +111,51 @@ def test_code_may_say_points():
 def test_a_comment_is_no_part_of_a_heading():
     assert COMMENT.sub("", "# A<!-- title -->") == "# A"
     assert [anchor for _, _, anchor in headings(["# CS336 kernels<!-- title -->"])] == ["cs336-kernels"]
+
+
+@pytest.fixture(scope="module")
+def tree() -> release.Tree:
+    """The files of the repository, as they are now"""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    paths = {path: ROOT / path for path in listed.split("\0") if path}
+    links = {
+        path: release.File(os.fsencode(full.readlink()), release.LINK)
+        for path, full in paths.items()
+        if full.is_symlink()
+    }
+    return {path: release.File(full.read_bytes()) for path, full in paths.items() if full.is_file()} | links
+
+
+@pytest.fixture
+def of_course(monkeypatch):
+    def become(points: dict[str, float | str]) -> None:
+        for module in (course, in_course):
+            monkeypatch.setattr(module, "course", lambda: Course(points=points))
+        checks._of_course.cache_clear()
+
+    yield become
+    monkeypatch.undo()
+    checks._of_course.cache_clear()
+
+
+@pytest.mark.parametrize("points", COURSES, ids=[" ".join(map(str, one.items())) for one in COURSES])
+def test_a_release_follows_another_course(points, tree, of_course):
+    """Its package exports what is graded, and has no file, function or citation of what is off"""
+    of_course(points)
+    if points.get("vector_add") == OFF:
+        with pytest.raises(release.ReleaseError, match=r"handout\.md:\d+: the course leaves \S+vector_add"):
+            release.student_tree(tree)
+        return
+    cut = release.student_tree(tree)
+    source = cut["cs336_kernels/__init__.py"].data.decode()
+    for operator in operators.operators():
+        own = [one.name for one in operator.problems if one.name in checks.problems()]
+        assert (operator.file in cut) == bool(own)
+        for function in operator.functions:
+            is_there = function.problem in own or (not function.problem and bool(own))
+            is_graded = is_there and (not operator.is_apart or not checks.is_practice(own[0]))
+            assert (f'"{function.name}"' in source) == is_graded
+            assert (f"def {function.name}(" in cut.get(operator.file, release.File(b"")).data.decode()) == is_there
+    for path, file in cut.items():
+        if path.startswith("cs336_kernels"):
+            ast.parse(file.data)

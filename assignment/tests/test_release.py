@@ -531,3 +531,13 @@ def test_a_workflow_is_in_the_release_where_a_grader_is_named(repository, tmp_pa
     assert with_it == without
     assert release.main(["student", "--to", str(tmp_path / "no"), "--grader", "acme/kernels"], repository) == 2
     assert "expected OWNER/NAME@COMMIT" in capsys.readouterr().err
+
+
+def test_check_cuts_nothing_and_says_what_is_in_the_way(repository, capsys):
+    assert release.main(["student", "--check"], repository) == 0
+    assert re.fullmatch(r"student: \d+ files; nothing is in the way\n", capsys.readouterr().out)
+    (repository / "handout.md").write_text("# A\n\nAll of it is worth 7 points.\n")
+    commit(repository)
+    assert release.main(["student", "--check", "--branch", "student"], repository) == 2
+    assert "handout.md:3: 7 points: expected a comment that says whose" in capsys.readouterr().err
+    assert git(repository, "for-each-ref", "refs/heads/student") == ""

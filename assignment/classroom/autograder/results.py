@@ -67,7 +67,7 @@ def of(report: Report, commit: str, visibility: str) -> GradescopeResults:
         for second, entry in enumerate(problem["checks"], start=1)
         if entry["status"] != score.NOT_GRADED
     ]
-    lines = [f"**{markdown.plain(screen.total(report))}**", "", *markdown.summary(report)]
+    lines = [f"**{markdown.plain(screen.total(report))}**", "", *markdown.summary(report), *markdown.dates()]
     if step := screen.next_step(report):
         lines += ["", "Next:", "", *markdown.block(step)]
     return {

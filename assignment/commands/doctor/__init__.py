@@ -26,7 +26,6 @@ from assignment.commands.doctor import machine
 from assignment.commands.doctor.machine import FAIL, OK, WARN, MachineFinding
 
 READY, NOT_READY = 0, 2
-TOTAL = 100
 BY_UV = "run it by uv, which brings the packages of pyproject.toml: uv run grade.py --doctor (first: pip install uv)"
 ANEW = "install the packages again: uv sync --reinstall; if it stays, show this line to the staff"
 GPU = "GPU"
@@ -80,20 +79,25 @@ def sentence(found: list[MachineFinding]) -> str:
     todo = f"do what stands under {', '.join(failed)}, then run this again."
     if set(failed) - {GPU}:
         return f"Nothing can be graded here yet: {todo}"
-    here = points_without_a_gpu()
+    here, whole = gradable_points()
     if failed:
-        return f"{here:g} of {TOTAL} points can be graded here, with --device cpu; for the GPU {todo}"
+        return f"{here:g} of {whole:g} points can be graded here, with --device cpu; for the GPU {todo}"
+    if here == whole:
+        return f"All {whole:g} points can be graded here."
     if found[-1] == NO_GPU:
-        return f"{here:g} of {TOTAL} points can be graded here; the last {TOTAL - here:g} need a GPU."
+        return f"{here:g} of {whole:g} points can be graded here; the last {whole - here:g} need a GPU."
     if found[-1].status != OK:
-        return f"{here:g} of {TOTAL} points can be graded here; the last {TOTAL - here:g} need a GPU that works."
-    return f"{TOTAL} of {TOTAL} points can be graded here, on the GPU."
+        return f"{here:g} of {whole:g} points can be graded here; the last {whole - here:g} need a GPU that works."
+    return f"{whole:g} of {whole:g} points can be graded here, on the GPU."
 
 
-def points_without_a_gpu() -> float:
+def gradable_points() -> tuple[float, float]:
+    """Return the points that can be graded without a GPU, and all."""
     from assignment.verdict import checks  # loads tests/, which may be broken
 
-    return sum(check.points for check in checks.without_a_gpu(checks.without_practice(checks.declared())))
+    graded = checks.without_practice(checks.declared())
+    here = checks.without_a_gpu(graded)
+    return sum(check.points for check in here), sum(check.points for check in graded)
 
 
 def wanted() -> dict[str, str]:
