@@ -29,7 +29,7 @@ from assignment.classroom import (
     similar,
 )
 from assignment.commands.settings import DEVICES, SANDBOXES
-from assignment.course import CourseError
+from assignment.course import CourseError, course
 from assignment.submission import UnusableSubmission
 
 UNUSABLE, INTERRUPTED = 2, 130
@@ -83,7 +83,8 @@ def _add_grade(new: New) -> None:
     parser.add_argument("--roster", type=Path, metavar="FILE", help="Canvas's gradebook or Gradescope's roster, as CSV")
     parser.add_argument("--strict", action="store_true", help="end where it is in doubt who has handed in what")
     parser.add_argument("--pick", choices=grades.PICKED, default="best", help="which of several submissions counts")
-    parser.add_argument("--assignment", type=_heading, default="CS336 kernels", help="its column in Canvas's form")
+    title = grades.plain(course().title)
+    parser.add_argument("--assignment", type=_heading, default=title, help="its column in Canvas's form")
 
 
 def _time(said: str) -> datetime.datetime:
@@ -105,7 +106,7 @@ def _heading(said: str) -> str:
 def _add_pages(new: New) -> None:
     report = new("report", class_report.run, "a page on the class, and one for each student")
     report.add_argument("results", type=Path, help=RESULTS)
-    report.add_argument("--title", default="CS336 kernels", help="above the page")
+    report.add_argument("--title", default=course().heading, help="above the page")
     report.add_argument("--price", type=float, metavar="P", help="of an hour of one grader")
     reviewed = new("review", review.run, "what needs a person, and what was decided")
     reviewed.add_argument("results", type=Path, help=RESULTS)
@@ -122,7 +123,7 @@ def _add_pages(new: New) -> None:
     board = new("leaderboard", leaderboard.run, "a page of speed beside the baselines")
     board.add_argument("results", type=Path, help=RESULTS)
     board.add_argument("--to", type=Path, metavar="FILE", help=f"default: RESULTS/{leaderboard.PAGE}")
-    board.add_argument("--title", default="CS336 kernels", help="above the page")
+    board.add_argument("--title", default=course().heading, help="above the page")
     names = f"for names: RESULTS/{leaderboard.PSEUDONYMS}"
     board.add_argument("--pseudonyms", action="store_true", dest="is_pseudonymous", help=names)
 
@@ -157,9 +158,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] == [MADE]:
         return subprocess.call([sys.executable, "-m", "assignment.bank", *given])
-    run = parsed(given)
     try:
-        return run(Console(highlight=False, soft_wrap=True))
+        return parsed(given)(Console(highlight=False, soft_wrap=True))
     except (UnusableSubmission, CourseError) as error:
         print(f"classroom: {text.clean(str(error))}", file=sys.stderr)
         return UNUSABLE

@@ -6,7 +6,7 @@ tables.json says what they are made of: who has handed in what, and which option
 
 import datetime
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from assignment.classroom import COMMAND, decisions, grades, lateness, results, staff_dates
@@ -35,7 +35,7 @@ class Form:
     handed: tuple[Handed, ...]
     pick: str = "best"
     due: datetime.datetime | None = None
-    assignment: str = "CS336 kernels"
+    assignment: str = field(default_factory=lambda: course().title)
     waiting: tuple[str, ...] = ()
 
     def as_json(self) -> bytes:

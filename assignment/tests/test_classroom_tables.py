@@ -16,6 +16,7 @@ from assignment.classroom import __main__ as classroom
 from assignment.classroom import batch, grade, grades, layouts, results, review, roster, tables
 from assignment.classroom.handed_in import Handed, Person
 from assignment.classroom.kept import Decision, KeptReport
+from assignment.course import course
 from assignment.submission import Submission, UnusableSubmission
 from assignment.tests import class_made
 from assignment.tests.test_classroom import report
@@ -64,8 +65,8 @@ def test_an_import_form_publishes_no_grade_that_was_not_made(tmp_path):
         ("Bo", "S2", "bo@uni.example", ""),
         ("Cy", "S3", "cy@uni.example", "0.0"),
     ]
-    assert list(canvas[0]) == ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", "CS336 kernels"]
-    assert [(row["Student"], row["CS336 kernels"]) for row in canvas] == [
+    assert list(canvas[0]) == ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", course().title]
+    assert [(row["Student"], row[course().title]) for row in canvas] == [
         ("Ada Lovelace", "30.0"), ("Bo", ""), ("Cy", "0.0"),
     ]  # fmt: skip
     assert wrote.left_out == ("di",)

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from assignment.classroom import layouts, names, results, tables
+from assignment.course import course
 from assignment.tests.test_classroom import DUE, report
 from assignment.tests.test_classroom_layouts import FORMS, NAMES, git, zipped
 
@@ -135,7 +136,7 @@ def checked(made: Drawn, to: Path, pick: str) -> None:
     if made.layout == "gradescope":
         assert {row["Email"]: float(row["Score"]) for row in rows_of(to / "gradescope.csv")} == wanted
     if made.layout == "canvas":
-        assert {row["ID"]: float(row["CS336 kernels"]) for row in rows_of(to / "canvas.csv")} == wanted
+        assert {row["ID"]: float(row[course().title]) for row in rows_of(to / "canvas.csv")} == wanted
     if made.layout not in ("gradescope", "canvas"):
         assert not rows_of(to / "gradescope.csv")
         assert not rows_of(to / "canvas.csv")

@@ -235,7 +235,7 @@ def test_the_tables_have_the_score_after_lateness_beside_the_raw_one(tmp_path, d
     assert names[names.index("score") + 1] == "after_lateness"
     table = rows(tmp_path / "gradescope.csv")
     assert [(row["Score"], row["Score before lateness"]) for row in table] == [("72.0", "80.0"), ("", "50.0")]
-    assert [row["CS336 kernels"] for row in rows(tmp_path / "canvas.csv")] == ["72.0", ""]
+    assert [row[course.course().title] for row in rows(tmp_path / "canvas.csv")] == ["72.0", ""]
     assert wrote.lateness == "1 late, 1 late by an unknown time, and without a score after lateness"
 
 
