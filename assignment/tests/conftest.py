@@ -4,14 +4,9 @@ import shutil
 
 import pytest
 
-from assignment import course
 from assignment.tests import chromium
 from assignment.tests.graded import REFERENCE
 from assignment.tests.pairs import desk
-
-# The machinery is tested on the course that holds without a file, whatever course.toml says.
-course.ROOT = course.ROOT / "assignment" / "tests"
-course.course.cache_clear()
 
 
 @pytest.fixture(scope="module")
