@@ -8,7 +8,7 @@ what it means today.
 import ast
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from assignment.bank import bugs, cheats
@@ -56,7 +56,23 @@ class Entry:
 
 @functools.cache
 def entries() -> tuple[Entry, ...]:
-    """Return everything there is: the reference and the base among the variants."""
+    """Return what the course has checks for, without the problems that it leaves out."""
+    return tuple(own for entry in everything() if (own := _in_course(entry)))
+
+
+def _in_course(entry: Entry) -> Entry | None:
+    """Return what is left of an entry in this course."""
+    there, names = checks.problems(), {check.name for check in checks.declared()}
+    about = entry.cheat.problem if entry.cheat else entry.problem
+    problems = tuple(name for name in entry.problems if name in there)
+    if (about and about not in there) or (entry.caught_by and entry.caught_by not in names):
+        return None
+    return replace(entry, problems=problems) if problems or not entry.problems else None
+
+
+@functools.cache
+def everything() -> tuple[Entry, ...]:
+    """Return what there is for any course: the reference and the base among the variants."""
     whole = {"reference": read(REFERENCE), "base": Submission(bugs.base())}
     variants = [Entry(f"variants/{name}", VARIANT, submission, GRADED) for name, submission in whole.items()]
     variants += [entry for operator in operators.operators() for entry in (*_variants(operator), *styles(operator))]

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from assignment.bank import bugs
+from assignment import course
+from assignment.bank import bugs, corpus
 from assignment.bank.__main__ import parsed
 from assignment.bank.corpus import BUG, GRADED, VARIANT, Entry, defined, entries
 from assignment.bank.operators.edits import Bug, bug, table
@@ -401,3 +402,17 @@ def test_one_submission_runs_in_this_process():
         [sys.executable, "-c", RUN_ONE], cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=99
     )
     assert done.stdout == "right\n", done.stderr
+
+
+def test_the_bank_has_what_the_course_has(monkeypatch):
+    """Bugs, cheats and the problems of others go with one that is off"""
+    problems, own = checks.in_course(course.Course(points={"rmsnorm": course.OFF}), checks.in_tests())
+    monkeypatch.setattr(checks, "problems", lambda: problems)
+    monkeypatch.setattr(checks, "declared", lambda: own)
+    left = [corpus._in_course(entry) for entry in corpus.everything()]
+    gone = [entry for entry, of_it in zip(corpus.everything(), left, strict=True) if of_it is None]
+    assert {"rmsnorm", ""} >= {entry.problem for entry in gone}
+    assert {entry.cheat.problem for entry in gone if entry.cheat} == {"rmsnorm"}
+    assert not any("rmsnorm" in entry.problems for entry in left if entry)
+    (reference,) = (entry for entry in left if entry and entry.name == "variants/reference")
+    assert len(reference.problems) == len(corpus.GRADED) - 1

@@ -20,7 +20,7 @@ from pathlib import Path
 import triton
 
 from assignment.bank.cheats import CONFINED, quick
-from assignment.bank.corpus import BUG, CHEAT, VARIANT, Entry, entries
+from assignment.bank.corpus import BUG, CHEAT, VARIANT, Entry, entries, everything
 from assignment.bank.run import cheats_page, matrix, results_page, whole_runs, yardstick
 from assignment.bank.run.judging import GradingJob, Result, digest, judge_all, key
 from assignment.bank.run.verdicts import VerdictRow, costs, judge
@@ -90,6 +90,8 @@ def has_block_pointers(entry: Entry) -> bool:
 def main(asked: BankGrade) -> int:
     part, n_parts = map(int, asked.shard.split("/"))
     named = [entry for entry in entries() if selected(entry, asked.names)]
+    if n_left_out := sum(selected(entry, asked.names) for entry in everything()) - len(named):
+        print(f"not graded, for the course leaves their problems out: {n_left_out} submissions")
     if not named:
         print(f"nothing is called {' or '.join(asked.names)}; see --list", file=sys.stderr)
         return 2
@@ -212,9 +214,8 @@ def cheat_jobs(entry: Entry, asked: BankGrade) -> list[GradingJob]:
     own = cheat.only or (quick(cheat.problem) if asked.quick else (cheat.problem,))
     rungs = asked.sandbox if cheat.group in CONFINED else asked.sandbox[:1]
     seeds = range(asked.first, asked.first + (1 if asked.quick else asked.seeds or SEEDS[CHEAT]))
-    return [
-        GradingJob(entry, seed, " ".join([*own, cheat.bystander]), sandbox=rung) for seed in seeds for rung in rungs
-    ]
+    names = [*own, *(check.name for check in checks.declared() if check.name == cheat.bystander)]
+    return [GradingJob(entry, seed, " ".join(names), sandbox=rung) for seed in seeds for rung in rungs]
 
 
 def jobs_of(entry: Entry, asked: BankGrade) -> list[GradingJob]:
