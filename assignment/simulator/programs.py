@@ -35,7 +35,7 @@ _MOST_LOOKS = 6  # so many times for each program
 _LET_GO_FIRST = 0.9  # the share of steps of a schedule at which those who were woken do so
 _ANYWHERE = 1 << 64
 _SHOWN = 3  # programs of a deadlock
-_CHANGES = 0.03  # the share of points at which a schedule by priorities changes one
+_CHANGES = 0.03  # the share of points at which a schedule by priorities changes one, after some first ones
 
 
 class Schedule(NamedTuple):
@@ -247,7 +247,7 @@ class Programs:
         looks = self._asleep and self._rng.random() < self._looks
         if (is_alone and not looks) or (n > _OFTEN and self._rng.random() * n > _OFTEN):
             return
-        if self.schedule.policy == "by priorities" and self._rng.random() < _CHANGES:
+        if self.schedule.policy == "by priorities" and self._rng.random() < max(_CHANGES, 0.5 / n):
             self.now.priority = self._rng.random() - 1.0
         following = self._next()
         if following is not self.now:
