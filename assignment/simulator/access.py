@@ -76,11 +76,12 @@ def update(
     old = np.zeros(addresses.size, dtype)
     if active.size:
         watch.note_values(operands[0][active])
-        watch.begin_update(addresses[active], operation, tuple(x[active] for x in operands), order)
+        is_used = watch.is_used()
+        watch.begin_update(addresses[active], operation, tuple(x[active] for x in operands), order, is_used)
     rounds = _without_duplicates(addresses, active, watch.draws)
     for lanes in rounds:
         old[lanes] = watch.update(addresses[lanes], operation, tuple(x[lanes] for x in operands))
-    if active.size:
+    if active.size and is_used:
         watch.updated(addresses[active], old[active])
     is_drawn = any(_differ(addresses, old, rounds[0], lanes) for lanes in rounds[1:])
     return Updated(old.reshape(shape), is_drawn)

@@ -72,6 +72,7 @@ class Draws:
         with np.errstate(all="ignore"):
             exact = np.abs(function(*(x.astype(np.float64) if x.dtype == _INEXACT else x for x in operands)))
             size = np.abs(result)
-            moves = (size >= _LEAST) & (size <= _MOST)
-            away, back = moves & (exact > size), moves & (exact < size)
-            return (result.view(np.int32) + away.view(np.int8) - back.view(np.int8)).view(_INEXACT)
+            wide = size.astype(np.float64)
+            steps = (exact > wide).view(np.int8) - (exact < wide).view(np.int8)
+            steps *= (size >= _LEAST) & (size <= _MOST)
+            return (result.view(np.int32) + steps).view(_INEXACT)

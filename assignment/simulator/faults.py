@@ -93,6 +93,14 @@ def place() -> Place:
     return tuple(found)
 
 
+def line() -> tuple[CodeType, int] | None:
+    """Return the innermost part of `place`: None outside of a kernel."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and is_ours(frame.f_code.co_filename):
+        frame = frame.f_back
+    return (frame.f_code, frame.f_lineno) if frame is not None else None
+
+
 _ours: dict[str, bool] = {}
 
 

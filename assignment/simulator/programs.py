@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -34,7 +35,7 @@ _MOST_LOOKS = 6  # so many times for each program
 _LET_GO_FIRST = 0.9  # the share of steps of a schedule at which those who were woken do so
 _ANYWHERE = 1 << 64
 _SHOWN = 3  # programs of a deadlock
-_CHANGES = 0.03  # the share of points at which a schedule by priorities changes one
+_CHANGES = 0.03  # the share of points at which a schedule by priorities changes one, after some first ones
 
 
 class Schedule(NamedTuple):
@@ -64,10 +65,10 @@ class Running:
     coroutine: greenlet
     priority: float
     has_slept: bool = False
-    is_woken: bool = False  # and has not run since
     n_looks: int = 0  # times that it was woken though nothing had changed
     asked: dict[int, int] = field(default_factory=dict)  # by addresses: what it found there when it asked last
-    waits_for: np.ndarray = field(default_factory=_nowhere)  # addresses, while it sleeps,
+    sleeps_for: tuple[int, int] = (0, 0)  # while it sleeps: equal for the same addresses and what lies there,
+    waits_for: np.ndarray = field(default_factory=_nowhere)  # these addresses,
     reach: tuple[int, int] = (0, 0)  # the first and the last of them
     found: np.ndarray = field(default_factory=_nowhere)  # there, as it fell asleep
     where: Place = ()  # it fell asleep
@@ -127,7 +128,9 @@ class Programs:
         self.stores = Stores(self._rng) if schedule.is_weak else None
         self._live: list[Running] = []
         self._awake: list[Running] = []
+        self._woken: list[Running] = []  # and have not run since: they let the others go first
         self._asleep: list[Running] = []
+        self._following: Running | None = None  # if one that lets others go first has drawn it
         self._n_begun = self._n_changes = self._n_tries = self._n_switches = 0
         self._faults = FirstRace()
         self.has_slept = False
@@ -142,7 +145,7 @@ class Programs:
             while self._live or self._waiting:
                 while self._waiting and self.schedule != IN_ORDER and len(self._live) < most:
                     self._begin()
-                self.now = self._next()
+                self.now, self._following = self._following or self._next(), None
                 self._faults.run(self._go_on)
             if self.stores:
                 self.stores.end()
@@ -163,7 +166,6 @@ class Programs:
 
     def _go_on(self) -> None:
         running = self.now
-        running.is_woken = False
         self._n_switches += 1
         try:
             running.coroutine.switch(running.program)
@@ -173,58 +175,60 @@ class Programs:
                 self._awake.remove(running)
 
     def _next(self) -> Running:
-        while not self._awake:
+        while not self._awake and not self._woken:
             self._wake_one()
         if self._n_switches > _TOO_MANY:
             raise self._deadlock()
         if self._looks and self._rng.random() < self._looks:
             self._look_again()
-        awake = [running for running in self._awake if not running.is_woken]  # who was woken lets the others go first
-        if self.schedule == IN_ORDER:
-            if not awake and self._waiting and len(self._live) < AT_ONCE:
-                self._begin()
-                return self._awake[-1]
-            return (awake or self._awake)[0]
-        if not awake or self._rng.random() > _LET_GO_FIRST:
-            awake = self._awake
+        is_in_order = self.schedule == IN_ORDER
+        if is_in_order and not self._awake:
+            self._begin_more(1)
+        first = self._awake and (is_in_order or self._rng.random() < _LET_GO_FIRST)
+        among = self._awake if first else self._woken + self._awake
         if self.schedule.policy == "random":
-            return awake[int(self._rng.random() * len(awake))]
-        if self.schedule.policy == "by priorities":
-            return max(awake, key=lambda running: running.priority)
-        first = awake[0]
-        self._awake.remove(first)
-        self._awake.append(first)
-        return first
+            one = among[int(self._rng.random() * len(among))]
+        elif self.schedule.policy == "by priorities":
+            one = max(among, key=attrgetter("priority"))
+        else:
+            one = among[0]
+        if not first or self.schedule.policy == "in turns":
+            (self._woken if one in self._woken else self._awake).remove(one)
+            self._awake.append(one)
+        return one
+
+    def _begin_more(self, most: int) -> int:
+        """Let more programs begin, as far as a GPU holds them; returns how many."""
+        n = min(most, len(self._waiting), AT_ONCE - len(self._live))
+        for _ in range(n):
+            self._begin()
+        return n
 
     def _wake_one(self) -> None:
-        """Wake one where all sleep; or let a store be seen, or a program begin."""
+        """Wake one where all sleep; or let a store be seen, or as many programs begin as there are."""
         if self.stores and self.stores.let_one_be_seen():
             self.changed()
-        elif self._waiting and len(self._live) < AT_ONCE:
-            self._begin()
-        else:
+        elif not self._begin_more(1 if self.schedule == IN_ORDER else len(self._live)):
             loose = [running for running in self._asleep if running.stuck_at != self._n_changes]
             self._n_tries += 1
             if not loose or self._n_tries > _TRIES:
                 self._faults.tell()
                 raise self._deadlock()
             loose[0].is_tried = True
-            self._wake([loose[0]])
+            self._wake(loose[:1], self._woken)
 
     def _look_again(self) -> None:
         """Wake one that sleeps though nothing has changed: on a GPU it looks all the time, and may give up."""
-        loose = [running for running in self._asleep if running.n_looks < _MOST_LOOKS]
-        if loose:
-            one = self._rng.choice(loose)
+        if self._asleep:
+            one = self._rng.choice(self._asleep)
             one.n_looks += 1
-            self._wake([one])
-            one.is_woken = False  # it does not wait for others
+            if one.n_looks <= _MOST_LOOKS:
+                self._wake([one], self._awake)  # it does not wait for others
 
-    def _wake(self, sleepers: list[Running]) -> None:
-        for running in sleepers:
-            self._asleep.remove(running)
-            running.is_woken = True
-        self._awake += sleepers
+    def _wake(self, sleepers: list[Running], to: list[Running]) -> None:
+        gone = set(sleepers)
+        self._asleep = [running for running in self._asleep if running not in gone]
+        to += sleepers
 
     # what the programs call
 
@@ -239,15 +243,16 @@ class Programs:
         `where`: the element and the line; where programs have met often they seldom let others go first.
         """
         self._met[where] = n = self._met.get(where, 0) + 1
-        is_alone = len(self._awake) == 1 and not (self._asleep and self._rng.random() < self._looks)
-        if is_alone or (n > _OFTEN and self._rng.random() * n > _OFTEN):
+        is_alone = not self._woken and len(self._awake) == 1
+        looks = self._asleep and self._rng.random() < self._looks
+        if (is_alone and not looks) or (n > _OFTEN and self._rng.random() * n > _OFTEN):
             return
-        if self.schedule.policy == "by priorities":
-            if self._rng.random() < _CHANGES:
-                self.now.priority = self._rng.random() - 1.0
-            elif self.now is self._next():
-                return
-        self._switch()
+        if self.schedule.policy == "by priorities" and self._rng.random() < max(_CHANGES, 0.5 / n):
+            self.now.priority = self._rng.random() - 1.0
+        following = self._next()
+        if following is not self.now:
+            self._following = following
+            self._switch()
 
     def asks_again(self, addresses: np.ndarray) -> bool:
         """Return whether the program has asked for these elements before."""
@@ -260,6 +265,7 @@ class Programs:
             me.asked[key] = 0 if has_changed else value
             return
         self.has_slept = me.has_slept = True
+        me.sleeps_for = key, value
         me.waits_for, me.found, me.where = addresses.ravel(), values.ravel(), place()
         me.reach = int(addresses.min()), int(addresses.max())
         if me.is_tried:
@@ -276,7 +282,8 @@ class Programs:
         if self._asleep:
             first, last = (0, _ANYWHERE) if addresses is None else (int(addresses.min()), int(addresses.max()))
             near = [one for one in self._asleep if one.reach[0] <= last and one.reach[1] >= first]
-            self._wake([one for one in near if _is_other(one)])
+            wakes = {one.sleeps_for for one in {one.sleeps_for: one for one in near}.values() if _is_other(one)}
+            self._wake([one for one in near if one.sleeps_for in wakes], self._woken)
 
     def _deadlock(self) -> Deadlock:
         places = {one.where for one in self._asleep}

@@ -11,6 +11,7 @@ import functools
 import inspect
 import types
 from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 import triton.language as tl
 
@@ -34,18 +35,29 @@ def rewrite(fn: Callable, notes_constants: bool = False) -> Callable:
     return _rebuild(fn, definition)
 
 
+class _Source(NamedTuple):
+    """What the source of a function tells about it."""
+
+    waits: bool  # it can wait for a value in memory
+    may_share: bool  # it may have an atomic, or a load of what another program changes
+    has_hints: bool
+    names: frozenset[str]
+
+
 @functools.cache
-def _names(fn: Callable) -> tuple[bool, frozenset[str]]:
-    """Return whether a function can wait for a value in memory, and the names in it."""
+def _source(fn: Callable) -> _Source:
     nodes = list(_nodes(fn))
-    names = frozenset(node.id for node in nodes if isinstance(node, ast.Name))
-    waits = any(isinstance(node, ast.While) or getattr(node, "attr", "") == "atomic_poll" for node in nodes)
-    return waits, names
+    return _Source(
+        any(isinstance(node, ast.While) or getattr(node, "attr", "") == "atomic_poll" for node in nodes),
+        not nodes or any(map(_is_shared, nodes)),
+        any(_name_of(node) in HINTS for node in nodes),
+        frozenset(node.id for node in nodes if isinstance(node, ast.Name)),
+    )
 
 
 def waits(fn: Callable) -> bool:
     """Return whether a kernel, or a device function that it reaches, has a `while` loop or polls."""
-    return any(_names(reached)[0] for reached in _reached(fn, set()))
+    return any(_source(reached).waits for reached in _reached(fn, set()))
 
 
 def may_meet(fn: Callable, arguments: Iterable[object] = ()) -> bool:
@@ -68,13 +80,12 @@ def _parts(value: object) -> Iterator[object]:
 
 @functools.cache
 def _meets(fn: Callable) -> bool:
-    nodes = list(_nodes(fn))
     known = {**fn.__globals__, **inspect.getclosurevars(fn).nonlocals}
-    named = {node.id for node in nodes if isinstance(node, ast.Name)} & known.keys()
+    named = _source(fn).names & known.keys()
     if any(isinstance(value, InterpretedFunction) for value in fn.__defaults__ or ()):  # which is not followed
         return True
     values = [*(known[name] for name in named), *(fn.__defaults__ or ())]
-    return not nodes or any(map(_is_shared, nodes)) or not all(map(_is_harmless, values))
+    return _source(fn).may_share or not all(map(_is_harmless, values))
 
 
 def _is_shared(node: ast.AST) -> bool:
@@ -117,7 +128,7 @@ def unused_results(fn: Callable) -> frozenset[tuple[str, int]]:
 
 def follows_hints(fn: Callable) -> bool:
     """Return whether a kernel, or a device function that it reaches, tells the compiler what it shall believe."""
-    return any(_name_of(node) in HINTS for of in _reached(fn, set()) for node in _nodes(of))
+    return any(_source(reached).has_hints for reached in _reached(fn, set()))
 
 
 def _reached(fn: Callable, seen: set[Callable]) -> Iterator[Callable]:
@@ -125,7 +136,7 @@ def _reached(fn: Callable, seen: set[Callable]) -> Iterator[Callable]:
     seen.add(fn)
     yield fn
     known = {**fn.__globals__, **inspect.getclosurevars(fn).nonlocals}
-    for value in [known[name] for name in sorted(_names(fn)[1]) if name in known]:
+    for value in [known[name] for name in sorted(_source(fn).names) if name in known]:
         if isinstance(value, InterpretedFunction) and value.fn not in seen:
             yield from _reached(value.fn, seen)
 

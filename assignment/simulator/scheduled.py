@@ -7,7 +7,7 @@ import numpy as np
 
 from assignment.whose import theirs
 
-from .faults import Place, Program, place
+from .faults import Place, Program, line, place
 from .programs import Programs
 from .races import Races
 from .shadow import Shadow
@@ -86,20 +86,21 @@ class ScheduledRun:
     def _me(self) -> int:
         return self._programs.now.number
 
-    def begin(self, shadow: Shadow, pieces: np.ndarray, name: Callable[[int], str], action: str) -> None:
-        """Begin an access; where others touch one of its elements too, they may go first."""
+    def begin(self, shadow: Shadow, pieces: np.ndarray, name: Callable[[int], str], action: str) -> bool:
+        """Begin an access; where others touch one of its elements too, they may go first: returns whether they may."""
         met = self._races.meets(shadow, pieces, self._me, action != "loads")
         self._has_met = met >= 0
         if not self._has_met:
-            return
-        key, where = (id(shadow), int(pieces[met])), place()
+            return False
+        key = id(shadow), int(pieces[met])
         if key in self._meetings or len(self._meetings) < _MEETINGS:
             steps = self._meetings.setdefault(key, Meeting(name(met), [])).steps
             if len(steps) < _STEPS:
-                steps.append((self._programs.now.program, action, where))
+                steps.append((self._programs.now.program, action, place()))
         order = self._order
-        self._programs.meet((*key, where[:1]))
+        self._programs.meet((*key, line()))
         self._has_met, self._order = True, order
+        return True
 
     def polls(self, order: Order) -> None:
         """Let the next load see what lies there now."""
@@ -147,7 +148,7 @@ class ScheduledRun:
         if has_met and not order.is_between_programs:
             own = distinct(addresses.ravel())
             split = own, gather(own, operands[0].dtype)
-            self._programs.meet(place()[:1])
+            self._programs.meet(line())
         self._has_met, self._split = has_met, split  # others may have run
         self._is_kept_back = False
         if self._stores is None:
@@ -165,15 +166,19 @@ class ScheduledRun:
             self._programs.changed()
 
     def update(
-        self, addresses: np.ndarray, operation: Callable[..., np.ndarray], operands: tuple[np.ndarray, ...]
+        self,
+        addresses: np.ndarray,
+        lying: np.ndarray,
+        operation: Callable[..., np.ndarray],
+        operands: tuple[np.ndarray, ...],
     ) -> np.ndarray:
-        """Update elements; returns what the program finds there."""
+        """Update elements, where this lies; returns what the program finds there."""
         dtype = operands[0].dtype
         if self._is_kept_back and self._stores is not None:
             update = lambda lying: theirs(operation, lying, *operands)  # noqa: E731
             self._stores.keep_back(self._me, addresses, dtype, update)
             return np.zeros(addresses.shape, dtype)
-        lying = found = gather(addresses, dtype)
+        found = lying
         if self._split is not None:
             own, values = self._split
             at = np.minimum(np.searchsorted(own, addresses), own.size - 1)

@@ -34,8 +34,9 @@ class Overwritten(NamedTuple):
 
     number: int
     by: int
-    addresses: np.ndarray
+    addresses: np.ndarray  # rising
     old: np.ndarray
+    reach: tuple[int, int]  # the first and the last of the addresses
 
 
 class Stores:
@@ -57,7 +58,11 @@ class Stores:
     def changed(self, by: int, addresses: np.ndarray, old: np.ndarray) -> None:
         """Remember what lay there before a change that all can see at once."""
         self._n_changes += 1
-        self._changes.append(Overwritten(self._n_changes, by, addresses.ravel() & ADDRESS, old.ravel()))
+        own, old = addresses.ravel() & ADDRESS, old.ravel()
+        if (own[1:] < own[:-1]).any():
+            order = np.argsort(own)
+            own, old = own[order], old[order]
+        self._changes.append(Overwritten(self._n_changes, by, own, old, (int(own[0]), int(own[-1]))))
 
     def acquire(self, by: int) -> None:
         """Let a program see all that others have released."""
@@ -100,19 +105,13 @@ class Stores:
         own = addresses.ravel() & ADDRESS
         found = values.ravel().copy()
         is_own = np.zeros(own.size, bool)  # has stored there since: it sees no older value
-        first, last = own.min(), own.max()
+        first, last, acquired = int(own.min()), int(own.max()), self._acquired.get(by, 0)
         for change in reversed(self._changes):
-            if change.number <= self._acquired.get(by, 0):
+            if change.number <= acquired:
                 break
-            if (
-                change.old.itemsize != values.itemsize
-                or change.addresses.max() < first
-                or change.addresses.min() > last
-            ):
+            if change.old.itemsize != values.itemsize or change.reach[1] < first or change.reach[0] > last:
                 continue
-            order = np.argsort(change.addresses)
-            at = np.searchsorted(change.addresses, own, sorter=order)
-            at = order[np.minimum(at, order.size - 1)]
+            at = np.minimum(np.searchsorted(change.addresses, own), change.addresses.size - 1)
             is_there = (change.addresses[at] == own) & ~is_own
             if change.by == by:
                 is_own |= is_there

@@ -59,14 +59,23 @@ _Everything: Any = ctypes.c_char * 2**47  # one type for memory of any length: m
 
 def scatter(addresses: np.ndarray, values: np.ndarray) -> None:
     """Store values at addresses, which an access has checked."""
+    if addresses.size == 1:
+        _one(addresses, values.dtype)[:] = values.ravel()
+        return
     memory, index = _memory(addresses, values.dtype)
     memory[index] = values
 
 
 def gather(addresses: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Return what lies at addresses, which an access has checked."""
+    if addresses.size == 1:
+        return _one(addresses, dtype).copy().reshape(addresses.shape)
     memory, index = _memory(addresses, dtype)
     return memory.take(index)
+
+
+def _one(addresses: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    return np.frombuffer(_Everything.from_address(addresses.item() & int(numerics.ADDRESS)), dtype, 1)
 
 
 def _memory(addresses: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:

@@ -25,6 +25,7 @@ from .faults import (
     UndefinedResult,
     Unwritten,
     at,
+    line,
     place,
 )
 from .kernel_values import KernelValue
@@ -346,8 +347,8 @@ class Watch:
             return found
         region, offsets = found
         shadow, pieces = self._regions.pieces(region, offsets, width)
-        self.scheduled.begin(shadow, pieces, self._namer(region, offsets, pieces), action)
-        return self._regions.find(addresses, width, action)
+        may_differ = self.scheduled.begin(shadow, pieces, self._namer(region, offsets, pieces), action)
+        return self._regions.find(addresses, width, action) if may_differ else found
 
     def _meet_unwritten(
         self, action: str, region: Region, offsets: np.ndarray, values: np.ndarray, lanes: np.ndarray
@@ -426,13 +427,17 @@ class Watch:
         operation: Callable[..., np.ndarray],
         operands: tuple[np.ndarray, ...],
         order: Order,
+        is_used: bool,
     ) -> None:
-        """Check an atomic on these elements before it runs, and what it acquires and releases."""
+        """Check an atomic on these elements before it runs, and what it acquires and releases.
+
+        `is_used` is whether anybody uses what it returns.
+        """
         dtype = operands[0].dtype
         found = self._find(addresses, dtype.itemsize, "updates")
         if found is None:
             begin = lambda lanes: self.begin_update(  # noqa: E731
-                addresses[lanes], operation, tuple(x[lanes] for x in operands), order
+                addresses[lanes], operation, tuple(x[lanes] for x in operands), order, is_used
             )
             self._by_tensor(addresses, begin, None)
             return
@@ -440,7 +445,7 @@ class Watch:
         self._refuse_inputs(region, offsets, "updates")
         if self._call.on_store:
             self._call.on_store(region.name, region.tensor)
-        is_alone = _KINDS.get(operation) if order.is_between_programs and self._is_unused() else None
+        is_alone = _KINDS.get(operation) if order.is_between_programs and not is_used else None
         if self.scheduled:
             self.scheduled.begin_update(addresses, operation, operands, order, is_alone is not None)
         if self.is_rehearsal:
@@ -451,10 +456,10 @@ class Watch:
             self._count(region, "updated", offsets, dtype.itemsize)
         self._order(addresses, order, dtype.kind in "iu", stored_to(addresses, operation, operands))
 
-    def _is_unused(self) -> bool:
-        """Return whether what the atomic of the moment returns is used nowhere."""
-        where = place()
-        return bool(where) and (where[0][0].co_filename, where[0][1]) in self.unused
+    def is_used(self) -> bool:
+        """Return whether what the atomic of the moment returns is used somewhere."""
+        where = line()
+        return where is None or (where[0].co_filename, where[1]) not in self.unused
 
     def _order(self, addresses: np.ndarray, order: Order, are_flags: bool, stored: np.ndarray) -> None:
         """Record what an atomic acquires, and releases where it stores; one on many numbers orders nothing."""
@@ -481,7 +486,7 @@ class Watch:
         if self.scheduled:
             self._note_origin(region, offsets, old.itemsize)
             self._note_stored(region, offsets, old)
-            return self.scheduled.update(addresses, operation, operands)
+            return self.scheduled.update(addresses, old, operation, operands)
         if not self.is_rehearsal:
             self._note_origin(region, offsets, operands[0].dtype.itemsize)
         if region.may_be_unwritten and (lanes := _unwritten(region, offsets, old)) is not None:
@@ -516,8 +521,8 @@ class Watch:
         self.programs.asked(addresses, values, is_changed)
 
     def updated(self, addresses: np.ndarray, old: np.ndarray) -> None:
-        """End an atomic, of which these are the elements and what it found there."""
-        if self.programs is not None and not self._is_unused():
+        """Let a program sleep whose atomic has found, and left, in these elements what it found before."""
+        if self.programs is not None:
             self.found(addresses, old, bool(gather(addresses, old.dtype).tobytes() != old.tobytes()))
 
     def dead_lanes(self, values: np.ndarray, lanes: np.ndarray) -> None:

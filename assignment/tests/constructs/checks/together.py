@@ -2,12 +2,13 @@
 # mypy: disable-error-code="attr-defined"
 
 from collections.abc import Callable
+from unittest import mock
 
 import torch
 import triton
 import triton.language as tl
 
-from assignment.simulator import calls
+from assignment.simulator import calls, programs
 from assignment.simulator.faults import Deadlock, MemoryFault
 from assignment.tests.constructs.checks.common import raised, says
 
@@ -164,6 +165,14 @@ def check_waiting_for_later_programs():
     later, around = torch.arange(N, 0.0, -1), torch.arange(1.0, 41).roll(-1)
     assert wrong(lambda y: reversed_kernel[(N,)](integers(N), y, N), later) == (0, [])
     assert wrong(lambda y: barrier_kernel[(40,)](integers(), torch.zeros(40), y, 40), around) == (0, [])
+
+
+def check_a_barrier_of_many():
+    """As many again begin where all sleep, so that few look for those that have not begun."""
+    n = 200
+    around = torch.arange(1.0, n + 1).roll(-1)
+    with mock.patch.object(programs, "_TOO_MANY", 30 * n):
+        assert wrong(lambda y: barrier_kernel[(n,)](integers(), torch.zeros(n), y, n), around) == (0, [])
 
 
 def check_deadlocks():
