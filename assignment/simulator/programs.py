@@ -24,7 +24,7 @@ from .races import RaceEvent
 from .stores import Stores
 from .undefined import gather
 
-AT_ONCE = 132 * 32  # programs that a GPU holds at the most: 132 multiprocessors of at most 32
+_MULTIPROCESSORS, _PROGRAMS, _WARPS = 132, 32, 64  # of an H200, and the most of both that one of them holds at once
 _RESIDENT = 132  # that a schedule begins with
 _CONTENDED = 16  # where they sleep already when they run one by one, or exchange
 _TRIES = 20_000  # of programs that all sleep, before they are taken to do so for ever
@@ -112,6 +112,7 @@ class Programs:
         leave: Callable[[], Callable[[], None]],
         variables: Callable[[], Hashable],
         awaited: Callable[[int, Collection[Place]], tuple[str, RaceEvent | None]],
+        n_warps: int,
         schedule: Schedule = IN_ORDER,
         seed: str = "",
     ) -> None:
@@ -121,8 +122,10 @@ class Programs:
             leave: returns what goes on with the program that runs, after another one has run.
             variables: returns those of the program that runs, and where it is.
             awaited: returns the name of the element at an address, and who changed it last, but for those who wait.
+            n_warps: of a program, by which a GPU holds more or fewer of them at once.
             schedule, seed: in which order they run.
         """
+        self._at_once = _MULTIPROCESSORS * max(1, min(_PROGRAMS, _WARPS // n_warps))
         self._leave, self._variables, self._awaited = leave, variables, awaited
         self.schedule, self._rng = schedule, random.Random(seed)
         self.stores = Stores(self._rng) if schedule.is_weak else None
@@ -199,7 +202,7 @@ class Programs:
 
     def _begin_more(self, most: int) -> int:
         """Let more programs begin, as far as a GPU holds them; returns how many."""
-        n = min(most, len(self._waiting), AT_ONCE - len(self._live))
+        n = min(most, len(self._waiting), self._at_once - len(self._live))
         for _ in range(n):
             self._begin()
         return n
@@ -294,7 +297,7 @@ class Programs:
             if by is not None:
                 parts += [f"    such are changed by program {by.program}, who does it no more", at(by.where, "      ")]
         if self._waiting:
-            parts.append(f"  a GPU holds at most {AT_ONCE:,} at once: {len(self._waiting):,} more have not begun")
+            parts.append(f"  a GPU holds at most {self._at_once:,} at once: {len(self._waiting):,} more have not begun")
         return Deadlock(*parts)
 
 

@@ -39,9 +39,8 @@ def main(names: list[str]) -> int:
             try:
                 _try(Path(scratch, name), OTHERS.get(name, {}), is_graded=name in names)
             except subprocess.CalledProcessError as error:
-                print(
-                    f"{name}: {' '.join(map(str, error.cmd))} ended with {error.returncode}\n{error.stdout}{error.stderr}"
-                )
+                print(f"{name}: {' '.join(map(str, error.cmd))} ended with {error.returncode}")
+                print(error.stdout, error.stderr, sep="\n")
                 return 1
             print(f"{name}: {'cut, graded and tested' if name in names else 'can be cut'}", flush=True)
     return 0

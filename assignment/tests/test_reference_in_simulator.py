@@ -5,12 +5,16 @@ runs in the simulator in a process of its own, this file being its program.
 """
 
 import contextlib
+import functools
+import importlib
 import json
+import operator
 import subprocess
 import sys
 import tempfile
 import traceback
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 import pytest
@@ -249,12 +253,15 @@ def run_checks() -> dict[str, str]:
     from assignment.simulator import install
 
     install()
-    import cs336_kernels
 
+    # of the modules: the package exports what the course grades
+    names = ("weighted_sum", "rmsnorm", "flash_attention")
+    modules = [importlib.import_module(f"cs336_kernels.{name}") for name in names]
+    kernels = SimpleNamespace(**functools.reduce(operator.or_, map(vars, modules)))
     failures = dict.fromkeys(CHECKS, "")
     for claim, check in CHECKS.items():
         try:
-            check(cs336_kernels)
+            check(kernels)
         except BaseException:  # pytest.raises fails with one
             failures[claim] = traceback.format_exc()
     return failures

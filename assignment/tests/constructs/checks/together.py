@@ -182,6 +182,11 @@ def check_deadlocks():
     says(fault, "deadlock: 3 programs wait", "program (2, 0, 0) waits for flag_ptr[3]", "while tl.atomic_add(flag_ptr")
     fault = raised(Deadlock, barrier_kernel[(n,)], integers(), torch.zeros(n), torch.zeros(n), n + 1)
     says(fault, "program (0, 0, 0) waits for count_ptr[0]")
+    n = 132 * 2 + 1  # of 32 warps a multiprocessor holds two programs
+    launch = barrier_kernel[(n,)]
+    launch(integers(), torch.zeros(n), torch.zeros(n), n)
+    fault = raised(Deadlock, launch, integers(), torch.zeros(n), torch.zeros(n), n, num_warps=32)
+    says(fault, "a GPU holds at most 264 at once: 1 more have not begun")
 
 
 @triton.jit
