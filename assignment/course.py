@@ -74,7 +74,7 @@ class Course:
         title, institution, term: that head pages, handout and tables.
         pages: where the handout's pages are shown, "https://…", without a slash at the end; "" for nowhere.
         repository: where students get the assignment, likewise.
-        logo: a picture for the head of each page, a file below the root.
+        logo: a picture for the head of the handout's pages, a file below the root.
         due: when it has to be handed in, with its time zone; None without a date.
         late: what happens then.
         points: of problems by name, in the order of the course; speed's are shared among the timed checks. Or
@@ -115,14 +115,14 @@ def course(root: Path | None = None) -> Course:
         found = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise CourseError(f"{FILE}: {error}") from None
-    return _Reader(text, found).course()
+    return _Reader(root or ROOT, text, found).course()
 
 
 class _Reader:
     """A file's text and what TOML makes of it, which tells no lines."""
 
-    def __init__(self, text: str, found: dict[str, Any]) -> None:
-        self._lines, self._found = text.splitlines(), found
+    def __init__(self, root: Path, text: str, found: dict[str, Any]) -> None:
+        self._root, self._lines, self._found = root, text.splitlines(), found
 
     def course(self) -> Course:
         self._known(self._found, "", ["course", "late", "points"])
@@ -171,6 +171,8 @@ class _Reader:
                 )
         elif not isinstance(value, str) or "\n" in value:
             raise self._error(heading, name, f"expected a line of text in quotes, got {value!r}")
+        elif name == "logo" and value and not (self._root / value).is_file():
+            raise self._error(heading, name, f"expected a file below {self._root}, and there is no {value}")
         return value
 
     def _address(self, name: str, value: str) -> str:

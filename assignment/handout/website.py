@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from assignment.commands.handout import anchor_of
+from assignment.course import course
 from assignment.handout import in_course, mathematics, notebook
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,6 +55,8 @@ def copy(to: Path, root: Path = ROOT) -> None:
     (to / notebook.NOTEBOOK).write_bytes(notebook.of_page((root / notebook.PAGE).read_text(encoding="utf-8")))
     for name in OWN:
         shutil.copyfile(Path(__file__).with_name(name), to / name)
+    if logo := course().logo:
+        shutil.copyfile(root / logo, to / Path(logo).name)
 
 
 def for_mkdocs(text: str) -> str:
@@ -82,6 +85,7 @@ def configuration(docs: Path, to: Path, root: Path = ROOT) -> dict[str, Any]:
     ]
     return {
         "site_name": title(texts["handout.md"]),
+        "repo_url": course().repository or None,
         "docs_dir": str(docs),
         "site_dir": str(to),
         "use_directory_urls": False,
@@ -90,6 +94,7 @@ def configuration(docs: Path, to: Path, root: Path = ROOT) -> dict[str, Any]:
             "name": "material",
             "font": False,  # the reader's own: no other host is asked for one
             "palette": palette,
+            **({"logo": Path(course().logo).name} if course().logo else {}),
             "features": ["content.code.copy", "navigation.footer", "navigation.top", "search.highlight", "toc.follow"],
         },
         "plugins": ["search", "offline"],

@@ -54,6 +54,7 @@ speed = 0
         ("[course]\ndue = 2026-11-30T23:59:00\n", "expected a date and time with its zone"),
         ("[course]\ndue = '2026-11-30'\n", "expected a date and time with its zone"),
         ("[course]\npages = 'kernels.example'\n", 'expected an address, "https://…"'),
+        ("[course]\nlogo = 'logo.svg'\n", "line 2: logo: expected a file below"),
         ("[course]\ntitle = 7\n", "expected a line of text in quotes, got 7"),
         ("[late]\nshare_a_day = 10\n", "expected a number from 0 to 1, got 10"),
         ("[late]\ncredit_days = 1.5\n", "expected a whole number that is not below 0, got 1.5"),

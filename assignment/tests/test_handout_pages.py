@@ -10,7 +10,7 @@ import pytest
 
 from assignment import course, release
 from assignment.commands import handout, html_page, report
-from assignment.handout import mathematics, notebook, website
+from assignment.handout import in_course, mathematics, notebook, website
 from assignment.handout.__main__ import main
 from assignment.tests import chromium
 from assignment.tests.pages import HANDOUT, ROOT
@@ -45,6 +45,22 @@ class Page(HTMLParser):
             self.loaded += [own["src"]] if own.get("src") else []
         elif tag == "link" and own.get("rel") in ("stylesheet", "icon"):
             self.loaded.append(own["href"])
+
+
+def test_pages_have_the_course_s_name_logo_and_repository(tmp_path, monkeypatch):
+    of = course.Course(title="Kernels", term="Autumn", logo="a.svg", repository="https://a.example/kernels")
+    monkeypatch.setattr(website, "course", lambda: of)
+    monkeypatch.setattr(in_course, "course", lambda: of)
+    monkeypatch.setattr(website, "pages", lambda root: [root / "handout.md", root / "handout" / "triton.md"])
+    for name, text in {"handout.md": "# A<!-- title -->\n", "handout/triton.md": "# B\n", "a.svg": "<svg/>"}.items():
+        (tmp_path / "root" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "root" / name).write_text(text)
+    website.copy(tmp_path / "docs", tmp_path / "root")
+    assert (tmp_path / "docs" / "a.svg").read_text() == "<svg/>"
+    assert (tmp_path / "docs" / "index.md").read_text() == "# Kernels, Autumn\n"
+    settings = website.configuration(tmp_path / "docs", tmp_path / "site", tmp_path / "root")
+    assert (settings["site_name"], settings["theme"]["logo"]) == ("Kernels, Autumn", "a.svg")
+    assert settings["repo_url"] == of.repository
 
 
 def test_links_lead_somewhere(site):
