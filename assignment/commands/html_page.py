@@ -40,6 +40,7 @@ def of_report(report: Report, sources: Mapping[str, str], scores: Sequence[float
     return _pages.page(
         "grade.html",
         title=screen.total(report),
+        heading=course().heading,
         refresh=REFRESH_S if is_watched else 0,
         report=report,
         problems=[(problem, screen.remark(problem, report)) for problem in reporting.problems_of(report)],

@@ -219,7 +219,8 @@ def test_links_within_the_repository_lead_somewhere(document):
 # --- commands -----------------------------------------------------------------------------------------------------
 
 OPTIONS = {  # of assignment.release, by its verb
-    "student": {"--to", "--branch", "--grader"},
+    "stubs": {"--check"},
+    "student": {"--to", "--branch", "--grader", "--check"},
     "solution": {"--branch"},
 }
 
