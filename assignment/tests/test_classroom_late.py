@@ -86,7 +86,10 @@ def test_a_signature_is_not_looked_at(tmp_path):
     ada, ran = tmp_path / "class" / "ada", tmp_path / "ran"
     clone(ada)
     evil = tmp_path / "evil"
-    evil.write_text(f"#!/bin/sh\ntouch {ran}\necho '[GNUPG:] SIG_CREATED ' >&2\necho '-----BEGIN PGP SIGNATURE-----'\n")
+    # it reads what it is to sign, since git fails where that cannot be written
+    evil.write_text(
+        f"#!/bin/sh\ntouch {ran}\ncat >/dev/null\necho '[GNUPG:] SIG_CREATED ' >&2\necho '-----BEGIN PGP SIGNATURE-----'\n"
+    )
     evil.chmod(0o755)
     git(ada, "-c", f"gpg.program={evil}", "commit", "-q", "--allow-empty", "-S", "-m", "signed", when=LATER)
     ran.unlink()
