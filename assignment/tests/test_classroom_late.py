@@ -87,9 +87,8 @@ def test_a_signature_is_not_looked_at(tmp_path):
     clone(ada)
     evil = tmp_path / "evil"
     # it reads what it is to sign, since git fails where that cannot be written
-    evil.write_text(
-        f"#!/bin/sh\ntouch {ran}\ncat >/dev/null\necho '[GNUPG:] SIG_CREATED ' >&2\necho '-----BEGIN PGP SIGNATURE-----'\n"
-    )
+    said = "echo '[GNUPG:] SIG_CREATED ' >&2\necho '-----BEGIN PGP SIGNATURE-----'\n"
+    evil.write_text(f"#!/bin/sh\ntouch {ran}\ncat >/dev/null\n{said}")
     evil.chmod(0o755)
     git(ada, "-c", f"gpg.program={evil}", "commit", "-q", "--allow-empty", "-S", "-m", "signed", when=LATER)
     ran.unlink()
