@@ -3,7 +3,6 @@
 What the file does not say is as in `Course`, whose values are those of the course that this repository gives.
 """
 
-import difflib
 import functools
 import math
 import re
@@ -14,13 +13,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from assignment import text
 from tests import operators
 
 ROOT = Path(__file__).resolve().parents[1]
 FILE = "course.toml"
 SPEED = "speed"  # the problem that needs a GPU
 WORDS = PRACTICE, OFF = "practice", "off"
-MAX_NEAR = 3
 
 
 class CourseError(Exception):
@@ -106,23 +105,23 @@ class Course:
 def course(root: Path | None = None) -> Course:
     """Return the course of the grader's tree; raises CourseError."""
     try:
-        text = ((root or ROOT) / FILE).read_text(encoding="utf-8-sig")
+        said = ((root or ROOT) / FILE).read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         return Course()
     except (OSError, UnicodeDecodeError) as error:
         raise CourseError(f"{FILE}: expected a text file in UTF-8, got {error}") from None
     try:
-        found = tomllib.loads(text)
+        found = tomllib.loads(said)
     except tomllib.TOMLDecodeError as error:
         raise CourseError(f"{FILE}: {error}") from None
-    return _Reader(root or ROOT, text, found).course()
+    return _Reader(root or ROOT, said, found).course()
 
 
 class _Reader:
     """A file's text and what TOML makes of it, which tells no lines."""
 
-    def __init__(self, root: Path, text: str, found: dict[str, Any]) -> None:
-        self._root, self._lines, self._found = root, text.splitlines(), found
+    def __init__(self, root: Path, said: str, found: dict[str, Any]) -> None:
+        self._root, self._lines, self._found = root, said.splitlines(), found
 
     def course(self) -> Course:
         self._known(self._found, "", ["course", "late", "points"])
@@ -142,7 +141,7 @@ class _Reader:
         """Return a table's keys, which must be among these names."""
         for key in table:
             if key not in names:
-                near = difflib.get_close_matches(key, list(names), MAX_NEAR, cutoff=0.7)
+                near = text.nearest(key, names)
                 meant = f"did you mean {' or '.join(near)}?" if near else f"expected one of {', '.join(names)}"
                 raise self._error(heading, key, f"unknown: {meant}")
         return list(table)

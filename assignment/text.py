@@ -1,11 +1,14 @@
 """Text that a submission can influence, made safe to show on a terminal, in JSON, XML or a log."""
 
+import difflib
+from collections.abc import Iterable
 from pathlib import Path
 
 MAX_CHARACTERS = 4_000
 MAX_LINES = 40
 MAX_LINE = 1_000
 TAB = 4
+MAX_NEAR = 3
 
 
 def of(path: str | Path) -> str:
@@ -14,6 +17,11 @@ def of(path: str | Path) -> str:
         return Path(path).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
+
+
+def nearest(name: str, names: Iterable[str]) -> list[str]:
+    """Return the names that somebody who wrote this one may have meant."""
+    return difflib.get_close_matches(name, dict.fromkeys(names), MAX_NEAR, cutoff=0.7)
 
 
 def clean(text: str, max_lines: int = MAX_LINES, max_line: int = MAX_LINE) -> str:

@@ -33,7 +33,7 @@ def named(name: str, declared: list[checks.Check]) -> checks.Check:
 def nearest(name: str, declared: list[checks.Check]) -> str:
     wanted = name.partition("[")[0].rpartition("::")[2]
     functions = [check.name.partition("::")[2] for check in declared]
-    near = checks.nearest(wanted, functions)
+    near = text.nearest(wanted, functions)
     names = [check.name for check, function in zip(declared, functions, strict=True) if function in near]
     return f"; did you mean:{listed(names)}" if names else "; --list shows them all"
 

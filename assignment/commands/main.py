@@ -27,7 +27,7 @@ def main(settings: Settings) -> int:
     try:
         selected = checks.select(checks.declared(), settings.only) if settings.only else checks.declared()
     except ValueError as error:
-        near = checks.nearest(str(error), checks.names_of(checks.declared()))
+        near = text.nearest(str(error), checks.names_of(checks.declared()))
         hint = f"did you mean {' or '.join(near)}?" if near else "see --list"
         print(f"grade.py: --only {error}: no such problem or check; {hint}", file=sys.stderr)
         return UNUSABLE

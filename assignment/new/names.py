@@ -14,6 +14,7 @@ from pathlib import Path
 import triton
 import triton.language
 
+from assignment import text
 from assignment.release import REFERENCE, STUBS
 from assignment.verdict import checks
 from tests import operators
@@ -39,7 +40,7 @@ def existing(name: str) -> operators.Operator:
     found = {one.name: one for one in operators.operators()}
     if name in found:
         return found[name]
-    near = checks.nearest(name, found)
+    near = text.nearest(name, found)
     meant = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(found)}"
     raise OperatorError(f"expected the name of an operator, got {name}: {meant}")
 

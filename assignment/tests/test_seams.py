@@ -25,7 +25,7 @@ from assignment.tests.test_roles import STAFFS, imported, modules, of_ours
 
 OURS = Path(__file__).resolve().parents[1]
 APART = ("operators", "reference", "tests", "bank/operators", "bank/cheats")
-LOW = "course text digest whose pytorch_private pytest_private pages confined protocol failure submission operators"
+LOW = "text course digest whose pytorch_private pytest_private pages confined protocol failure submission operators"
 JUDGING = "simulator compiling sandbox verdict judge timing"
 PROCESSES = "calling host recorder player worker"  # which the judge reaches over the wire alone
 ON_TOP = "plugin commands handout release figures classroom bank new retire"

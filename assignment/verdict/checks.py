@@ -5,7 +5,6 @@ that is not collected still counts.
 """
 
 import ast
-import difflib
 import functools
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +15,6 @@ from pathlib import Path
 from assignment import course
 from tests import common, operators
 
-MAX_NEAR = 3
 TESTS = Path(operators.__file__).parent
 SPEED = course.SPEED
 SPEED_PROBLEM = operators.Problem(SPEED, "Speed on a GPU", "handout/grading.md#speed")
@@ -242,11 +240,6 @@ def select(checks: list[Check], names: Iterable[str]) -> list[Check]:
             raise ValueError(name)
         chosen |= {check.name for check in without_practice(fitting) or fitting}
     return [check for check in checks if check.name in chosen]
-
-
-def nearest(name: str, names: Iterable[str]) -> list[str]:
-    """Return the names that somebody who wrote this one may have meant."""
-    return difflib.get_close_matches(name, dict.fromkeys(names), MAX_NEAR, cutoff=0.7)
 
 
 def names_of(checks: list[Check]) -> list[str]:
