@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from assignment.course import FILE
+from assignment.course import FILE, CourseError
 from assignment.new import names
 from assignment.new.names import CHAPTER, OperatorError
 from assignment.release import ROOT
@@ -120,7 +120,7 @@ def parse_arguments(arguments: list[str] | None = None) -> str:
 def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
     try:
         removed, left = retire(parse_arguments(arguments), root)
-    except OperatorError as error:
+    except (OperatorError, CourseError) as error:
         print(f"retire: {error}\nnothing was removed", file=sys.stderr)
         return 2
     print(f"removed {', '.join(removed)}")

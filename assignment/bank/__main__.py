@@ -6,6 +6,8 @@ import importlib
 import sys
 from collections.abc import Callable
 
+from assignment.course import CourseError
+
 COMMANDS = {  # modules of run/, each with `arguments` and `main`
     "grade": "grade bugs, right variants and cheats; say what went wrong",
     "engines": "compare what engines say of the bugs in memory",
@@ -40,5 +42,14 @@ def parsed(arguments: list[str]) -> Callable[[], int]:
     return functools.partial(given.pop("main"), **given)
 
 
+def main(arguments: list[str]) -> int:
+    """Run a command; returns its exit status."""
+    try:
+        return parsed(arguments)()
+    except CourseError as error:
+        print(f"bank: {error}", file=sys.stderr)
+        return 2
+
+
 if __name__ == "__main__":
-    raise SystemExit(parsed(sys.argv[1:])())
+    sys.exit(main(sys.argv[1:]))

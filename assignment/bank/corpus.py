@@ -19,7 +19,6 @@ from assignment.verdict import checks
 from tests import operators
 
 BUG, VARIANT, CHEAT = "bug", "variant", "cheat"
-GRADED = tuple(name for name in operators.problems() if not checks.is_practice(name))
 PAYS = bugs.gathered("variants", "PAYS")  # of those right, and dearer than they must be: the checks of cost they lose
 DOUBTED = bugs.named("variants", "DOUBTED")  # of those right: for staff to look at, with all points
 RESPELLED = bugs.named("variants", "RESPELLED")  # of those right: graded with other bytes at the ends of lines, too
@@ -55,6 +54,12 @@ class Entry:
 
 
 @functools.cache
+def graded() -> tuple[str, ...]:
+    """Return the operators' problems that have points."""
+    return tuple(name for name in operators.problems() if not checks.is_practice(name))
+
+
+@functools.cache
 def entries() -> tuple[Entry, ...]:
     """Return what the course has checks for, without the problems that it leaves out."""
     return tuple(own for entry in everything() if (own := _in_course(entry)))
@@ -74,7 +79,7 @@ def _in_course(entry: Entry) -> Entry | None:
 def everything() -> tuple[Entry, ...]:
     """Return what there is for any course: the reference and the base among the variants."""
     whole = {"reference": read(REFERENCE), "base": Submission(bugs.base())}
-    variants = [Entry(f"variants/{name}", VARIANT, submission, GRADED) for name, submission in whole.items()]
+    variants = [Entry(f"variants/{name}", VARIANT, submission, graded()) for name, submission in whole.items()]
     variants += [entry for operator in operators.operators() for entry in (*_variants(operator), *styles(operator))]
     return (*variants, *(_bug(bug) for bug in bugs.all_bugs()), *map(_cheat, cheats.all_cheats()))
 

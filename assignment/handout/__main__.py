@@ -6,7 +6,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+from assignment.course import CourseError
 from assignment.handout import website
+from assignment.handout.in_course import StaleText
 
 
 def build(to: Path, root: Path = website.ROOT) -> None:
@@ -37,7 +39,11 @@ def main(arguments: list[str] | None = None) -> int:
     """Build the site; returns the exit status."""
     to = folder_in(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
-    build(to)
+    try:
+        build(to)
+    except (CourseError, StaleText) as error:
+        print(f"handout: {error}", file=sys.stderr)
+        return 2
     print(f"{to / 'index.html'}: open it in a browser; no server is needed")
     return 0
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from assignment.course import CourseError
 from assignment.new import likeness, names
 from assignment.new.names import OperatorError
 from assignment.release import LINE_LENGTH, LINK, ROOT, STUBS, write_folder
@@ -66,7 +67,7 @@ def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
     name, like = parse_arguments(arguments)
     try:
         made = write(name, like, root)
-    except OperatorError as error:
+    except (OperatorError, CourseError) as error:
         print(f"new: {error}; nothing was written", file=sys.stderr)
         return 2
     print(NEXT.format(n=len(made), name=name, like=like))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from assignment.course import CourseError
 from assignment.plugin.fixtures import (
     EVERY,
     POOL,
@@ -54,6 +55,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    try:
+        checks.problems()
+    except CourseError as error:
+        raise pytest.UsageError(str(error)) from None
     config.addinivalue_line("markers", "points(n): what a check is worth, beside the others of its problem")
     config.addinivalue_line("markers", "lengthy: takes long; begun first where many processes judge")
     config.addinivalue_line("markers", "long_file: half a minute or more; begun before other files")

@@ -13,7 +13,7 @@ import pytest
 from assignment import course
 from assignment.bank import bugs, corpus
 from assignment.bank.__main__ import parsed
-from assignment.bank.corpus import BUG, GRADED, VARIANT, Entry, defined, entries
+from assignment.bank.corpus import BUG, VARIANT, Entry, defined, entries, graded
 from assignment.bank.operators.edits import Bug, bug, table
 from assignment.bank.run import engines, grade, matrix, one_bug, results_page, rules, yardstick
 from assignment.bank.run.judging import GradingJob, Result, Verdict, judge_all, key
@@ -42,7 +42,7 @@ def test_names_are_unique():
 def test_there_are_enough_of_each():
     assert sum(entry.kind == VARIANT for entry in ENTRIES) >= 22
     assert sum(entry.kind == BUG for entry in ENTRIES) >= 120
-    assert {entry.problem for entry in ENTRIES if entry.kind == BUG} >= set(GRADED)
+    assert {entry.problem for entry in ENTRIES if entry.kind == BUG} >= set(graded())
 
 
 @pytest.mark.parametrize("entry", named(BUG))
@@ -415,4 +415,4 @@ def test_the_bank_has_what_the_course_has(monkeypatch):
     assert {entry.cheat.problem for entry in gone if entry.cheat} == {"rmsnorm"}
     assert not any("rmsnorm" in entry.problems for entry in left if entry)
     (reference,) = (entry for entry in left if entry and entry.name == "variants/reference")
-    assert len(reference.problems) == len(corpus.GRADED) - 1
+    assert len(reference.problems) == len(graded()) - 1

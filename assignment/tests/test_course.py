@@ -1,5 +1,7 @@
 """course.toml: read once, followed by everything, and its mistakes told with their line."""
 
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -65,3 +67,30 @@ def test_a_mistake_is_told_with_its_line(tmp_path, text, says):
     with pytest.raises(course.CourseError) as error:
         read(tmp_path, text)
     assert says in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "grade.py --doctor", "-m assignment.bank grade rmsnorm --list", "-m assignment.classroom grade . --to out",
+        "-m assignment.handout --to out", "-m assignment.new other --like softmax", "-m assignment.retire softmax",
+        "-m assignment.release stubs", "-m pytest -q tests/vector_add",
+    ],
+)  # fmt: skip
+def test_programs_tell_a_mistake_without_a_traceback(broken, command):
+    done = subprocess.run([sys.executable, *command.split()], cwd=broken, capture_output=True, text=True, timeout=120)
+    assert done.returncode in (2, 3, 4)
+    assert "course.toml, line 2: rmsnrm: unknown: did you mean rmsnorm?" in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory):
+    """The repository with a mistake in its course.toml"""
+    folder = tmp_path_factory.mktemp("broken") / "repository"
+    root = course.ROOT.parents[1]
+    subprocess.run(["git", "clone", "--quiet", "--shared", str(root), str(folder)], check=True)
+    changed = subprocess.run(["git", "diff", "HEAD", "--binary"], cwd=root, capture_output=True, check=True).stdout
+    subprocess.run(["git", "apply", "--allow-empty"], cwd=folder, input=changed, check=True)
+    (folder / course.FILE).write_text("[points]\nrmsnrm = 20\n")
+    return folder

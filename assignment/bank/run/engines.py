@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from assignment.bank import bugs
-from assignment.bank.corpus import GRADED, entries
+from assignment.bank.corpus import entries, graded
 from assignment.bank.run import one_bug, results_page
 from assignment.bank.run.results_page import listed
 from assignment.digest import ROOT
@@ -41,7 +41,7 @@ Target = tuple[dict[str, bytes], str]  # files, check
 
 def targets() -> dict[str, Target]:
     """Return every bug with a line, and the base itself on the same checks: nobody may see anything there."""
-    planted = [entry for entry in entries() if entry.misuses_memory and entry.problem in GRADED]
+    planted = [entry for entry in entries() if entry.misuses_memory and entry.problem in graded()]
     wrong = {entry.name.removeprefix("bugs/"): (entry.submission.files, entry.caught_by) for entry in planted}
     return wrong | {f"base/{entry.caught_by}": (bugs.base(), entry.caught_by) for entry in planted}
 

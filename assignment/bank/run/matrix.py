@@ -3,7 +3,7 @@
 import math
 
 from assignment.bank.bugs import gathered
-from assignment.bank.corpus import BUG, GRADED, VARIANT
+from assignment.bank.corpus import BUG, VARIANT, graded
 from assignment.bank.run import verdicts
 from assignment.bank.run.judging import CAUGHT
 from assignment.bank.run.results_page import listed, rows_of, table
@@ -171,7 +171,7 @@ def _variants(rows: list[VerdictRow]) -> str:
     for row in rows:
         if row.entry.kind == VARIANT:
             margin, check = row.worst
-            where = "everything" if row.entry.problems == GRADED else ", ".join(row.entry.problems)
+            where = "everything" if row.entry.problems == graded() else ", ".join(row.entry.problems)
             pays = ", ".join(map(_column, row.entry.pays))
             cells.append([_short(row.entry.name), where, f"{margin:.3f}", f"`{check}`", pays])
     return "\n".join(

@@ -61,6 +61,7 @@ def findings() -> Iterator[MachineFinding]:
         if finding.status == FAIL:
             return
     yield from versions()
+    yield from course_file()
     yield simulator()
     yield compiler()
     yield from (machine.sandbox(), machine.memory(), gpu())
@@ -124,6 +125,16 @@ def packages() -> MachineFinding:
             found = f"{file} stands in the way of the package {name}"
             return MachineFinding(FAIL, "packages", found, "rename it, or take its folder off PYTHONPATH")
     return MachineFinding(OK, "packages", ", ".join(wanted()))
+
+
+def course_file() -> Iterator[MachineFinding]:
+    """Yield what is wrong in course.toml, if anything."""
+    from assignment.course import CourseError
+
+    try:
+        gradable_points()
+    except CourseError as error:
+        yield MachineFinding(FAIL, "course", str(error), "mend that line, or take it out")
 
 
 def versions() -> Iterator[MachineFinding]:
