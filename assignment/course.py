@@ -46,7 +46,7 @@ class LateRule:
     def told(self) -> str:
         """What students are told of it."""
         grace, credit, free = self.grace_minutes, self.credit_days, self.credit_days + self.cut_off_days
-        told = [f"Up to {grace:g} minutes later cost nothing."] if grace else []
+        told = [f"Being up to {grace:g} minutes late costs nothing."] if grace else []
         told += [f"You may be {_days(credit)} late without a loss."] if credit else []
         if self.cut_off_days and self.share_a_day:
             each = "Each further day begun" if credit else "Each day late, begun ones too,"

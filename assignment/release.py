@@ -273,8 +273,10 @@ def agreed(tree: Tree, before: dict[str, str]) -> Tree:
     left_out = sections(before) - sections(pages)
     files = [each.file for each in operators.operators() if is_off(each)]
     for path, text in pages.items():
-        for number, line in enumerate(text.splitlines(), start=1):
+        source = before[path].splitlines()
+        for line in text.splitlines():
             if named := next((file for file in files if file in line), ""):
+                number = source.index(line) + 1 if line in source else 1
                 raise ReleaseError(f"{path}:{number}: the course leaves {named} out; name another file")
     off = tuple(f"{room}/{each.name}/" for each in operators.operators() if is_off(each) for room in CITING)
     for path, file in tree.items():

@@ -143,6 +143,7 @@ def of_student(found: tables.Class, handed: Handed, report: KeptReport) -> dict[
     late, after = _lateness(found, handed)
     return {
         "title": people(handed) or handed.name,
+        "heading": course().heading,
         "about": f"Submission {handed.name}, graded {report['classroom']['graded'][:10]}",
         "report": {"import_error": "", **report},
         "failed": report.get("failed", ""),

@@ -8,7 +8,8 @@ What a text takes from the course has a comment behind it, which is gone where t
                                       a GPU; "practice" of a problem that has none. A line of a table or list is left
                                       out with a problem that is off.
     20 points<!-- worth:NAME -->      likewise, with the word; "Practice: no points"
-    <!-- of:NAME -->                  at the end of a line that is left out with the problem
+    <!-- of:NAME -->                  at the end of a line, an item of a list or a heading with its section that is left
+                                      out with the problem
     <!-- BEGIN TOTALS --> and END     around what a first grade prints
 
 The first page has the course's dates below its heading. A problem that is off takes its section with it, and a chapter
@@ -35,6 +36,9 @@ OF = re.compile(r" *<!-- of:(\S+) -->")
 ADDRESS = "the address that your course gives<!-- repository -->"
 TOTALS = re.compile(r"(<!-- BEGIN TOTALS -->\n```text\n)(.*?)(```\n<!-- END TOTALS -->\n)", re.DOTALL)
 EXAMPLE = re.compile(r"(--(?:only|explain) )([a-z][\w.:/]*)")
+OUTPUT = "```text"  # begins what a command prints, as an example
+MARKUP = re.compile(r"[\\`*_<\[]")
+PROBLEMS = {**operators.problems(), SPEED: SPEED_PROBLEM}
 LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
 UNMARKED = re.compile(r"(?<![\w.])\d[\d.]* points\b(?!<!--)")
 
@@ -55,11 +59,23 @@ class Texts:
         self._course, self._problems = of, problems
         graded = {one.name: one.points for one in problems.values() if not one.is_practice}
         self._all, self._here = sum(graded.values()), sum(graded.values()) - graded.get(SPEED, 0.0)
+        found = list(found)
+        self._timed = {check.name: check for check in found if check.problem == SPEED}
         self._worth: dict[str, float | str] = {check.name: check.points for check in found}
         self._worth |= {name: graded.get(name, PRACTICE) for name in problems} | {ALL: self._all, HERE: self._here}
 
     def written(self, texts: Mapping[str, str]) -> dict[str, str]:
         """Return pages by path as the course has them; raises StaleText."""
+        table = texts.get(FIRST, "")
+        for one in self._problems.values():
+            if (
+                "<!-- points:" in table
+                and one.points
+                and not one.is_practice
+                and f"<!-- points:{one.name} -->" not in table
+            ):
+                row = f"| … | … | {one.points:g}<!-- points:{one.name} --> |"
+                raise StaleText(f"{FIRST}: {one.name} is graded, and no row of a table says so: add {row}")
         left = {path: self._page(path, text) for path, text in texts.items() if not self._is_off(path)}
         known = {path: {anchor for _, _, anchor in headings(text.splitlines())} for path, text in left.items()}
         gone = {f"{path}#{a}" for path, text in texts.items() for _, _, a in headings(text.splitlines())}
@@ -73,23 +89,58 @@ class Texts:
         return bool(own) and not any(name in self._problems for name in own)
 
     def _page(self, path: str, text: str) -> str:
-        lines = text.split("\n")
-        for one in (*operators.problems().values(), SPEED_PROBLEM):
-            file, _, anchor = one.section.partition("#")
-            if file == path and anchor and one.name not in self._problems:
-                lines = _without_section(lines, anchor)
-        kept = [line for line in lines if all(name in self._problems for name in OF.findall(line))]
-        kept = [line for line in kept if not (line.startswith(("|", "- ")) and self._missing(line))]
-        text = TOTALS.sub(lambda _: f"```text\n{self._totals()}```\n", OF.sub("", "\n".join(kept)))
-        text = EXAMPLE.sub(lambda found: found[1] + self._example(found[2]), text)
+        source = text.split("\n")
+        if path == SPEED_PROBLEM.section.partition("#")[0]:
+            source = self._with_all_that_is_timed(source)
+        text = "\n".join(self._without_lines(self._without_sections(path, source)))
+        text = TOTALS.sub(lambda _: f"```text\n{self._totals()}```\n", text)
         text = text.replace(ADDRESS, self._course.repository or ADDRESS.partition("<")[0])
-        text = TITLE.sub(lambda _: self._course.heading, text)
+        text = TITLE.sub(lambda _: MARKUP.sub(r"\\\g<0>", self._course.heading), text)
         text = self._with_dates(text) if path == FIRST else text
-        lines, is_code = text.split("\n"), False
+        lines, fence = text.split("\n"), ""
         for i, line in enumerate(lines):
-            is_code ^= line.startswith("```")
-            lines[i] = line if is_code else self._line(f"{path}:{i + 1}", line)
+            if line.startswith("```"):
+                fence = "" if fence else line
+            elif not fence:
+                lines[i] = self._line(f"{path}:{(source.index(line) if line in source else i) + 1}", line)
+            if fence != OUTPUT:
+                lines[i] = EXAMPLE.sub(lambda found: found[1] + self._example(found[2]), lines[i])
         return "\n".join(lines)
+
+    def _with_all_that_is_timed(self, lines: list[str]) -> list[str]:
+        """Return lines with a row for each timed check that has none, below the last row of another."""
+        rows = [i for i, line in enumerate(lines) if any(f"<!-- points:{name} -->" in line for name in self._timed)]
+        told = "".join(lines[i] for i in rows)
+        more = [
+            f"| `{check.function}` | {check.points:g}<!-- points:{name} --> | {check.claim} | | |"
+            for name, check in self._timed.items()
+            if rows and f":{name} " not in told
+        ]
+        return lines[: rows[-1] + 1] + more + lines[rows[-1] + 1 :] if rows else lines
+
+    def _without_sections(self, path: str, lines: list[str]) -> list[str]:
+        """Return lines without the sections of what is off: a problem's own, and those whose heading says so."""
+        sections = [one.section.partition("#") for name, one in PROBLEMS.items() if name not in self._problems]
+        gone = [anchor for file, _, anchor in sections if file == path and anchor]
+        gone += [anchor for at, _, anchor in headings(lines) if self._is_left_out(lines[at])]
+        for anchor in gone:
+            lines = _without_section(lines, anchor)
+        return lines
+
+    def _without_lines(self, lines: list[str]) -> list[str]:
+        """Return lines without those of what is off, and what goes on from an item of a list that is."""
+        kept, goes_on = list[str](), False
+        for line in lines:
+            goes_on = goes_on and line.startswith("  ")
+            is_row = line.startswith(("|", "- ")) and bool(self._missing(line))
+            if is_row or self._is_left_out(line):
+                goes_on = line.startswith("- ")
+            elif not goes_on:
+                kept.append(OF.sub("", line))
+        return kept
+
+    def _is_left_out(self, line: str) -> bool:
+        return any(name not in self._problems for name in OF.findall(line))
 
     def _with_dates(self, text: str) -> str:
         """Return a text with a paragraph on dates below its heading; as it is where no date is set."""

@@ -1,5 +1,6 @@
 """What mkdocs gets: a folder of Markdown, and its configuration."""
 
+import html
 import re
 import shutil
 from collections.abc import Iterator
@@ -44,7 +45,7 @@ def written(root: Path = ROOT) -> dict[str, str]:
 def title(text: str) -> str:
     """Return the words of a page's first heading."""
     found = HEADING.match(text)
-    return found[1].replace("`", "") if found else ""
+    return re.sub(r"\\(.)", r"\1", found[1].replace("`", "")) if found else ""
 
 
 def copy(to: Path, root: Path = ROOT) -> None:
@@ -84,12 +85,12 @@ def configuration(docs: Path, to: Path, root: Path = ROOT) -> dict[str, Any]:
         for scheme, (name, icon) in schemes.items()
     ]
     return {
-        "site_name": title(texts["handout.md"]),
+        "site_name": html.escape(course().heading),
         "repo_url": course().repository or None,
         "docs_dir": str(docs),
         "site_dir": str(to),
         "use_directory_urls": False,
-        "nav": [{title(text): str(place(root / page, root))} for page, text in texts.items()],
+        "nav": [{html.escape(title(text)): str(place(root / page, root))} for page, text in texts.items()],
         "theme": {
             "name": "material",
             "font": False,  # the reader's own: no other host is asked for one

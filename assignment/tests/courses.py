@@ -4,6 +4,7 @@ Each is a clone of the last commit with another course.toml. Of all of them, and
 releases can be cut. Those that are named are cut, their reference graded and the tests run that read the course.
 """
 
+import argparse
 import json
 import re
 import shutil
@@ -29,11 +30,15 @@ TESTS = [
 ]
 
 
-def main(names: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Try the courses; returns 0 where nothing is in the way."""
+    parser = argparse.ArgumentParser(
+        prog="python -m assignment.tests.courses", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(OTHERS)}: graded and tested, too")
+    names = parser.parse_args(arguments).names
     if unknown := {*names} - {*OTHERS}:
-        print(f"expected names of {', '.join(OTHERS)}, got {', '.join(sorted(unknown))}", file=sys.stderr)
-        return 2
+        parser.error(f"expected names of {', '.join(OTHERS)}, got {', '.join(sorted(unknown))}")
     with tempfile.TemporaryDirectory() as scratch:
         for name in ("this", *OTHERS):
             try:
@@ -56,7 +61,19 @@ def _try(folder: Path, points: dict[str, str], is_graded: bool) -> None:
     file.write_text(text, encoding="utf-8")
     python("-m", "assignment.release", "stubs", at=folder)
     if points:
-        run("git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "--quiet", "-am", "Course", at=folder)
+        run(
+            "git",
+            "-c",
+            "user.name=a",
+            "-c",
+            "user.email=a@b",
+            "commit",
+            "--quiet",
+            "--allow-empty",
+            "-am",
+            "Course",
+            at=folder,
+        )
     for release in ("student", "solution"):
         python("-m", "assignment.release", release, "--check", at=folder)
     if is_graded:

@@ -153,6 +153,13 @@ def test_a_weight_is_above_nothing(weight):
         checks.in_course(course.Course(), [one])
 
 
+def test_a_course_grades_something():
+    with pytest.raises(course.CourseError, match="expected points for a problem beside speed, got none"):
+        checks.in_course(
+            course.Course(points=dict.fromkeys(problems(), course.PRACTICE) | {SPEED: 20.0}), checks.in_tests()
+        )
+
+
 def test_a_graded_problem_has_checks():
     found = [check for check in declared() if check.problem == "rmsnorm"]
     with pytest.raises(course.CourseError, match="weighted_sum: expected checks of a graded problem"):

@@ -80,6 +80,7 @@ def test_what_is_graded_is_told_in_its_chapter_and_at_the_start():
     )
     assert "*12.5 points. Write `softmax_forward`" in made["handout/softmax.md"]
     assert "*6 points: `weighted_sum_forward`" in made["handout/weighted_sum.md"]
+    assert "| `softmax_forward` | 1 | softmax_forward reads and" in made["handout/grading.md"]
     assert made["README.md"].startswith("# Kernels, ETH\n")
     assert "RELEASE is https://a.example/b, or `origin`" in made["README.md"]
     assert "88.5 of the 111 points can be earned this way" in made["README.md"]
@@ -101,6 +102,29 @@ def test_what_is_graded_is_told_in_its_chapter_and_at_the_start():
 def test_what_cannot_be_made_to_agree_is_told_with_its_line(line, says):
     with pytest.raises(StaleText, match=re.escape(says)):
         written({"flash_backward_pytorch": OFF}, {"a.md": f"# A\n\n{line}\n"})
+
+
+def test_a_graded_problem_has_a_row():
+    text = TEXTS["handout.md"].replace("points:softmax", "points:vector_add")
+    with pytest.raises(
+        StaleText, match=r"handout\.md: softmax is graded, .* add \| … \| … \| 5<!-- points:softmax --> \|"
+    ):
+        written({"softmax": 5.0}, {"handout.md": text})
+
+
+def test_what_is_off_goes_with_its_items_and_sections():
+    text = "# A\n\n- one<!-- of:rmsnorm -->\n  goes on\n- two\n\n## B<!-- of:rmsnorm -->\n\nb\n\n## C\n"
+    assert written({"rmsnorm": OFF}, {"a.md": text})["a.md"] == "# A\n\n- two\n\n## C\n"
+    assert written({}, {"a.md": text})["a.md"] == re.sub("<!--.*?-->", "", text)
+    example = "```text\nagain: uv run grade.py --only rmsnorm\n```\n```sh\nuv run grade.py --only rmsnorm\n```\n"
+    assert written({"rmsnorm": OFF}, {"a.md": example})["a.md"] == example.replace(
+        "sh\nuv run grade.py --only rmsnorm", "sh\nuv run grade.py --only weighted_sum"
+    )
+
+
+def test_a_title_is_text():
+    course_ = {"title": "Kernels <b> & *co*", "term": "a_b"}
+    assert written({}, {"a.md": "# A<!-- title -->\n"}, **course_)["a.md"] == "# Kernels \\<b> & \\*co\\*, a\\_b\n"
 
 
 def test_code_may_say_points():

@@ -340,7 +340,7 @@ def test_canvas_says_who_is_late_and_staff_how_much(tmp_path, dated, graded, cap
 RULES = {
     LateRule(): "Each day late, begun ones too, costs 10 % of the points. "
     "What is more than 5 days late is worth nothing.",
-    RULE: "Up to 15 minutes later cost nothing. You may be 2 days late without a loss. "
+    RULE: "Being up to 15 minutes late costs nothing. You may be 2 days late without a loss. "
     "Each further day begun costs 10 % of the points. What is more than 5 days late is worth nothing.",
     LateRule(cut_off_days=0): "Later it is worth nothing.",
     LateRule(credit_days=1, cut_off_days=0): "You may be 1 day late without a loss. "

@@ -94,6 +94,8 @@ def in_course(of: course.Course, found: list[Check]) -> tuple[dict[str, Problem]
             raise course.CourseError(f"tests/{check.path}: expected a weight above 0, got {check.points:g}")
     worth = _worth(of)
     graded = [name for name, said in worth.items() if said not in course.WORDS]
+    if not {*graded} - {SPEED}:
+        raise course.CourseError(f"{course.FILE}: [points]: expected points for a problem beside speed, got none")
     own: dict[str, list[Check]] = {name: [] for name, said in worth.items() if said != course.OFF}
     for check in found:
         name = SPEED if check.is_timed and check.problem in graded else check.problem
