@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,8 +11,11 @@ import torch
 
 from assignment import course, failure, release
 from assignment.classroom import __main__ as classroom
+from assignment.classroom import results
 from assignment.commands import cli
+from assignment.digest import grader_digest
 from assignment.plugin import parallel
+from assignment.submission import Submission
 from assignment.tests.forked import python
 from assignment.verdict import checks
 from assignment.verdict.checks import SPEED, TESTS, declared, is_practice, problems, select
@@ -130,6 +134,19 @@ def test_points_are_shared(of_course):
     assert {check.problem for check in declared() if check.is_timed} >= {"rmsnorm", "matmul"}
     assert not {check.name for check in declared()} & {"test_softmax.py::test_forward_speed"}
     assert {"flash_backward_pytorch", SPEED}.isdisjoint({check.problem for check in declared()} | {*problems()})
+
+
+def test_kept_results_are_of_points_and_of_no_date(of_course):
+    """A class is graded anew where they change; what was compiled is not compiled anew"""
+    of, settings, when = Submission({}), results.ClassSettings(1), datetime(2026, 11, 30, tzinfo=UTC)
+    keys, compiled = [], []
+    for other in ({}, {"title": "x", "due": when}, {"points": {"rmsnorm": 19.0}}, {"points": {"softmax": 1.0}}):
+        of_course(lambda other=other: course.Course(**other))
+        keys.append(results.key(of, settings))
+        compiled.append(grader_digest())
+    assert keys[0] == keys[1]
+    assert len({*keys}) == 3
+    assert len({*compiled}) == 1
 
 
 @pytest.mark.parametrize(
