@@ -98,7 +98,7 @@ def test_there_are_two_of_each():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CHECKS)
 def test_is_right_under_each_draw(tmp_path, name):
-    done = python("-W", "error", __file__, name, tmp_path, cwd=ROOT, timeout=280)
+    done = python("-W", "error", "-m", __spec__.name, name, tmp_path, cwd=ROOT, timeout=280)
     assert done.returncode == 0, done.stderr[-4000:]
     assert json.loads(done.stdout.splitlines()[-1]) == []
 
