@@ -25,7 +25,8 @@ class Grade:
 
     def check(self, name: str) -> dict[str, Any]:
         assert self.report, self.err
-        return next(c for problem in self.report["problems"] for c in problem["checks"] if c["name"] == name)
+        problems = [*self.report["problems"], *self.report["practice"]]
+        return next(c for problem in problems for c in problem["checks"] if c["name"] == name)
 
     def statuses(self) -> dict[str, str]:
         assert self.report, self.err

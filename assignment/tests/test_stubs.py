@@ -104,7 +104,9 @@ def test_stubs_cost_their_own_checks(submission):
     once = "def rmsnorm_forward(*args, **kwargs):\n    if not calls:\n        calls.append(1)\n"
     once += "        raise NotImplementedError('once')\n    return right(*args, **kwargs)"
     append(submission, "rmsnorm.py", f"{SAYS_SO}calls, right = [], rmsnorm_forward\n{once}")
-    got = grade(submission, "--only", "test_forward_values", "test_backward_values", "test_forward_mistakes")
+    families = ("forward_values", "backward_values", "forward_mistakes")
+    named = [f"test_{file}.py::test_{family}" for file in ("weighted_sum", "rmsnorm") for family in families]
+    got = grade(submission, "--only", *named)
     expected = {"test_forward_values": ("ok", "todo"), "test_backward_values": ("todo", "ok")}
     for test, statuses in expected.items():
         for file, status in zip(("weighted_sum", "rmsnorm"), statuses, strict=True):
