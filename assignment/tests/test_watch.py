@@ -285,8 +285,8 @@ def test_next_is_watched_at_the_check_where_it_stopped(watching, submission):
         (["--watch", "--json", "report.json"], "--watch shows and does not report: leave out --json"),
         (["--next", "--junit", "a.xml", "--fail-under", "3"], "leave out --junit and --fail-under"),
         (["--next", "--explain", "test_eps"], "leave out one of them"),
-        (["--watch", "--only", "speed"], "--watch times nothing"),
-        (["--watch", "--explain", "test_flash_forward.py::test_triton_speed"], "--watch times nothing"),
+        (["--watch", "--only", "test_matmul.py::test_speed"], "--watch times nothing"),
+        (["--watch", "--explain", "test_matmul.py::test_speed"], "--watch times nothing"),
     ],
 )
 def test_options_that_do_not_fit_are_refused_in_a_sentence(submission, arguments, words):
