@@ -63,7 +63,7 @@ def _become(words: Sequence[str], cwd: str, env: dict[str, str], path: list[str]
     os.chdir(cwd)
     os.environ.clear()
     os.environ |= env
-    for name in [name for name in sys.modules if name.partition(".")[0] == "assignment"]:
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("assignment", "tests")]:
         del sys.modules[name]
     words = list(words)
     warnings.resetwarnings()

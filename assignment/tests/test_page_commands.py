@@ -74,6 +74,8 @@ PLACEHOLDERS = {  # of the handbook, and what stands for them here
     "NAME.json": "ada.json",
     "release student --to NEW": "release student --to NEWEST",  # NEW has other results by then
     "--decide NAME PROBLEM POINTS": "--decide ada weighted_sum 1",
+    "assignment.new NAME --like OTHER": "assignment.new soft_cap --like vector_add",
+    "assignment.retire NAME": "assignment.retire soft_cap",
     "<check>": "test_weighted_sum.py::test_value",
     "--check CHECK": "--check test_weighted_sum.py::test_value",
 }
