@@ -130,13 +130,17 @@ def _has_no_quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray | bool:
 
 
 def _is_too_wide(a: np.ndarray, b: np.ndarray) -> np.ndarray | bool:
-    width = 8 * a.itemsize
+    width = 1 if a.dtype == bool else 8 * a.itemsize
     return not 0 <= b.item() < width if b.size == 1 else (b < 0) | (b >= width)
 
 
 def _divide_integers(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Divide towards zero, as the hardware does and NumPy does not."""
     return (a - np.fmod(a, b)) // b
+
+
+def _shift_left(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.left_shift(a, b).astype(a.dtype)
 
 
 def _shift_right(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -202,15 +206,15 @@ class Elementwise(AnyVersionBuilder):
 
     # arithmetic
 
-    create_add = _binary(np.add)
-    create_sub = _binary(lambda a, b: np.bitwise_xor(a, b) if a.dtype == bool else np.subtract(a, b))
+    create_add = _binary(lambda a, b: a ^ b if a.dtype == bool else np.add(a, b))  # of one bit, they wrap
+    create_sub = _binary(lambda a, b: a ^ b if a.dtype == bool else np.subtract(a, b))
     create_mul = _binary(np.multiply)
     create_srem = create_urem = _partly(_NO_QUOTIENT, np.fmod, _has_no_quotient)
     create_precise_divf = _not_of_8_bits(_binary(np.divide))
     create_frem = _not_of_8_bits(_binary(np.fmod))
     create_fneg = _not_of_8_bits(_unary(np.negative))
     create_sdiv = create_udiv = _partly(_NO_QUOTIENT, _divide_integers, _has_no_quotient)
-    create_shl = _partly(_TOO_WIDE, np.left_shift, _is_too_wide)
+    create_shl = _partly(_TOO_WIDE, _shift_left, _is_too_wide)
     create_ashr = _partly(_TOO_WIDE, _shift_right, _is_too_wide)
     create_lshr = _partly(_TOO_WIDE, _shift_right_logical, _is_too_wide)
     create_and = _binary(np.bitwise_and)

@@ -1,5 +1,7 @@
 """Number formats: the NumPy type for each Triton type, and the GPU's conversions, bit for bit."""
 
+import math
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import ml_dtypes
@@ -28,6 +30,7 @@ _NUMPY_TYPE = {
 FP8 = (FP8E4NV, FP8E5)  # those of a Hopper GPU
 _POINTER = np.dtype(np.uint64)
 _TINY = np.finfo(np.float32).tiny
+_LARGE = 2.0**900  # products this large or small have errors that float64 does not hold
 _CANONICAL_NAN = {1: 0x7F, 2: 0x7FFF, 4: 0x7FFFFFFF, 8: 0x7FFFFFFFFFFFFFFF}  # by size in bytes
 
 # the bits of an address; those above hold the number of its tensor
@@ -101,7 +104,21 @@ def fused(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
         high, high_error = _sum(product, low)
         nearest = high + _added_to_odd(low_error, high_error)
         is_known = np.isfinite(nearest) & np.isfinite(plain) & (nearest != 0)
-        return np.where(is_known, nearest, plain)
+        result = np.where(is_known, nearest, plain)
+        finite = np.isfinite(x) & np.isfinite(y)
+        size = np.abs(x * y)
+        far = finite & np.isfinite(z) & ((size > _LARGE) | (np.abs(z) > _LARGE) | ((size < 1 / _LARGE) & (x * y != 0)))
+        for at in zip(*np.nonzero(far), strict=True):
+            result[at] = _as_float(Fraction(x[at]) * Fraction(y[at]) + Fraction(z[at]), plain[at])
+        return np.where(finite & np.isinf(z), z, result)
+
+
+def _as_float(exact: Fraction, plain: float) -> float:
+    """Round a number; `plain` is its sign where it is 0 or too large."""
+    try:
+        return float(exact) or math.copysign(0, plain)
+    except OverflowError:
+        return math.inf if exact > 0 else -math.inf
 
 
 def _sum(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

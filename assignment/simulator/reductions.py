@@ -134,7 +134,7 @@ def _reduce(arrays: Arrays, combine_fn: KernelFunction, types: Sequence[tl.dtype
         if any(fn is combine_fn for fn in _ANY_OF_TIES) and calls.current().draws.tree(len(arrays[0])).is_swapped:
             index = len(arrays[0]) - 1 - argument(arrays[0][::-1], axis=0)[None]
         return [np.take_along_axis(x, index, 0)[0] for x in arrays]
-    ufunc = _ufunc(combine_fn)
+    ufunc = _ufunc(combine_fn, arrays[0].dtype)
     if ufunc is not None and (ufunc is not np.add or arrays[0].dtype.kind in "iu"):
         return [ufunc.reduce(arrays[0], axis=0, dtype=arrays[0].dtype)]
     return _in_tree(_fold, arrays, combine_fn, types)
@@ -143,7 +143,7 @@ def _reduce(arrays: Arrays, combine_fn: KernelFunction, types: Sequence[tl.dtype
 def _in_tree(function: Callable, arrays: Arrays, combine_fn: KernelFunction, types: Sequence[tl.dtype]) -> Arrays:
     """Return what `function` makes of the arrays in the tree of this call, and tell of what depends on it."""
     tree = calls.current().draws.tree(len(arrays[0]))
-    combine, ufunc = _combine(combine_fn, types), _ufunc(combine_fn)
+    combine, ufunc = _combine(combine_fn, types), _ufunc(combine_fn, arrays[0].dtype)
     if ufunc is not None and function is _fold and arrays[0].dtype == np.float32:
         return [_folded(ufunc, arrays[0], tree.wraps * tree.run)]
     if ufunc is not None:
@@ -235,8 +235,9 @@ def _compare_trees(
             )
 
 
-def _ufunc(combine_fn: KernelFunction) -> np.ufunc | None:
-    return next((ufunc for ufunc, fns in _UFUNC if any(fn is combine_fn for fn in fns)), None)
+def _ufunc(combine_fn: KernelFunction, dtype: np.dtype) -> np.ufunc | None:
+    ufunc = next((ufunc for ufunc, fns in _UFUNC if any(fn is combine_fn for fn in fns)), None)
+    return np.bitwise_xor if ufunc is np.add and dtype == bool else ufunc  # sums of one bit wrap
 
 
 def _several(result: KernelValue) -> list[Any]:
@@ -248,7 +249,7 @@ def _several(result: KernelValue) -> list[Any]:
 
 def _combine(combine_fn: KernelFunction, types: Sequence[tl.dtype]) -> Combine:
     """Return `combine_fn`, a function of Triton tensors, as a function of arrays."""
-    ufunc = _ufunc(combine_fn)
+    ufunc = _ufunc(combine_fn, numpy_type(types[0]))
     if ufunc is not None:
         return lambda left, right: [ufunc(left[0], right[0])]
 
