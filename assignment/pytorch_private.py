@@ -15,6 +15,7 @@ from torch._library.custom_ops import OPDEFS
 from torch._ops import OpOverload, OpOverloadPacket
 from torch.cuda import _sleep as sleep_on_gpu
 from torch.overrides import _pop_mode as pop_function_mode
+from torch.utils._device import _device_constructors as device_constructors
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._python_dispatch import _disable_current_modes as disable_current_modes
 from torch.utils._python_dispatch import _pop_mode as pop_dispatch_mode
@@ -40,6 +41,21 @@ def tensors_of(tree: Argument | Keywords | tuple[Sequence[Argument], Keywords | 
         elif isinstance(part, (list, tuple, dict)):
             found += tensors_of(part)
     return found
+
+
+def has_storage(tensor: Tensor) -> bool:
+    """Return whether a tensor lies in memory of its own, as a sparse or nested one, or one of torch.vmap, does not."""
+    try:
+        tensor.untyped_storage()
+    except (NotImplementedError, RuntimeError):
+        return False
+    return tensor.layout == torch.strided and not tensor.is_nested
+
+
+def is_in_memory(tensor: Tensor) -> bool:
+    """Return whether a tensor's elements lie in ordinary memory, whatever a function mode says of its device."""
+    with torch._C.DisableTorchFunction():
+        return tensor.layout == torch.strided and tensor.device.type == "cpu"
 
 
 construct_storage_from_data_pointer = torch._C._construct_storage_from_data_pointer

@@ -18,7 +18,7 @@ def run(path: str, arguments: list[str], targets: Iterable[Target]) -> list[Note
     """Run the script once per target, as `python path arguments`; only the first may print."""
     sys.argv = [path, *arguments]
     sys.path.insert(0, str(Path(path).resolve().parent))
-    cuda.patch("and kernels are compiled, not run")
+    cuda.patch(cuda.StorageDevices(), "and kernels are compiled, not run")
     found = []
     with contextlib.ExitStack() as stack:
         for target in targets:

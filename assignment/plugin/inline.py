@@ -20,7 +20,7 @@ from assignment.protocol.requests import Direct
 @contextlib.contextmanager
 def _gpu_on_cpu() -> Iterator[None]:
     """Let host code inside hear of a GPU, as it does where it is recorded."""
-    from assignment.recorder import bodies  # loads Triton, which the simulator is installed before
+    from assignment.simulator import bodies  # loads Triton, which the simulator is installed before
     from assignment.simulator.cuda import CudaOnCpu  # likewise
 
     with bodies.everywhere([CudaOnCpu()]):
@@ -39,15 +39,16 @@ class InlineWorker:
             from assignment.simulator import control, cuda  # load Triton
 
             control.let_stop()
-            cuda.patch()
+            cuda.patch(cuda.StorageDevices())
             self._gpu = _gpu_on_cpu
         self._session = direct.DirectSession(folder, device)
         self._decode = functools.partial(wire.decode, largest_storage=worker.LARGEST_STORAGE, guard=worker.GUARD)
 
     def ask(self, request: Direct, tensors: list[Tensor]) -> tuple[Reply | None, list[Tensor]]:
         specs, storages, payload = wire.encode(tensors)
+        given = self._decode(specs, storages, bytearray(payload))
         with self._gpu():
-            came, results = self._session.let_raise(request, self._decode(specs, storages, bytearray(payload)))
+            came, results = self._session.let_raise(request, given)
         return replies.read(written(came), len(results)), results
 
     @property

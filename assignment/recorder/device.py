@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 import triton
-from torch.overrides import TorchFunctionMode
 
 from assignment.protocol.program import Read
-from assignment.pytorch_private import Argument, Keywords
+from assignment.pytorch_private import Argument
+from assignment.simulator.cuda import Devices, kind_of_device
 from assignment.simulator.host import Driver
-from assignment.simulator.one_gpu import PYTORCHS_GENERATOR, answer_as, generators
+from assignment.simulator.one_gpu import answer_as
 from assignment.simulator.properties import Properties
 from assignment.simulator.streams import GPU, Raised
 from assignment.simulator.triton_private import GPUTarget, driver
@@ -24,10 +24,6 @@ from assignment.whose import theirs
 from .own_faults import noted
 from .tape import Tape
 
-CPU = torch.device("cpu")
-_device: Any = torch.Tensor.device.__get__
-_is_cuda = torch.Tensor.is_cuda.__get__  # type: ignore[attr-defined]
-_is_cpu = torch.Tensor.is_cpu.__get__  # type: ignore[attr-defined]
 _device_of_storage = torch.UntypedStorage.device.__get__
 _LEAVING = {torch.Tensor.tolist: "tolist", torch.Tensor.numpy: "numpy", torch.Tensor.__array__: "__array__"}
 
@@ -49,70 +45,26 @@ class Answers(Mapping):
         return len(self._properties)
 
 
-class OnGpu(TorchFunctionMode):
-    """While active, functions of PyTorch answer as on a machine with a GPU."""
+class OnGpu(Devices):
+    """While active, functions of PyTorch answer as on a machine with a GPU, as the tape knows where tensors are."""
 
     def __init__(self, tape: Tape) -> None:
         super().__init__()
         self._tape, self.faults = tape, tape.faults
 
+    def is_on_gpu(self, tensor: torch.Tensor) -> bool:
+        return self._tape.is_on_gpu(tensor)
+
+    def wanted(self, device: str) -> "wanted":
+        return wanted(self._tape, device)
+
     @noted
     def __torch_function__(
         self, func: Callable[..., Argument], types: Collection[type], args: Any = (), kwargs: Any = None
     ) -> Argument:
-        kwargs = dict(kwargs or {})
-        if func in (_device, _is_cuda, _is_cpu, torch.Tensor.get_device):
-            return self._where(func, args[0])
         if func in _LEAVING:
             self._tape.step(Read(_LEAVING[func], self._tape.line()))
-        if func in _MOVES:
-            return self._moved(func, args, kwargs)
-        if func is torch.Tensor.type and len(args) == 1 and not kwargs:
-            return _type_of(func(args[0]), self._where(_device, args[0]))
-        return self._made(func, args, kwargs)
-
-    def _where(self, func: Any, tensor: torch.Tensor) -> Any:
-        if tensor.layout != torch.strided or _device(tensor) != CPU:
-            return theirs(func, tensor)
-        is_on_gpu = self._tape.is_on_gpu(tensor)
-        answers = {_device: GPU if is_on_gpu else CPU, _is_cuda: is_on_gpu, _is_cpu: not is_on_gpu}
-        return answers.get(func, 0 if is_on_gpu else -1)
-
-    def _moved(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """Call `to`, `cuda` or `cpu`: a copy where the device changes."""
-        tensor, rest = args[0], list(args[1:])
-        if func in (torch.Tensor.cuda, torch.Tensor.cpu):
-            kwargs["device"], rest = ("cuda" if func is torch.Tensor.cuda else "cpu"), []
-        elif rest and isinstance(rest[0], torch.Tensor):
-            kwargs["dtype"] = rest[0].dtype
-            rest[0] = self._where(_device, rest[0])
-        named = kwargs.pop("device", None)
-        if named is None and rest and not isinstance(rest[0], torch.dtype | bool):
-            named = rest.pop(0)
-        if rest and not isinstance(rest[0], bool):
-            kwargs["dtype"] = rest.pop(0)
-        kwargs = {k: v for k, v in {**kwargs, **dict(zip(_HOW, rest, strict=False))}.items() if v is not None}
-        device = _kind(named)
-        if device is None:
-            return theirs(_to, tensor, **kwargs) if kwargs else tensor
-        with wanted(self._tape, device):
-            if device not in ("cuda", "cpu"):
-                kwargs["device"] = device
-            elif _device(tensor) != CPU:
-                kwargs["device"] = CPU
-            elif (device == "cuda") != self._tape.is_on_gpu(tensor):
-                kwargs["copy"] = True
-            return theirs(_to, tensor, **kwargs) if kwargs else tensor
-
-    def _made(self, func: Callable[..., Argument], args: Any, kwargs: Keywords) -> Argument:
-        """Call any other function, with its device recorded."""
-        kwargs.pop("pin_memory", None)  # needs a driver
-        device = _kind(kwargs.get("device"))
-        if device not in ("cuda", "cpu"):
-            return theirs(func, *args, **kwargs)
-        kwargs["device"] = CPU
-        with wanted(self._tape, device):
-            return theirs(func, *args, **kwargs)
+        return super().__torch_function__(func, types, args, kwargs)
 
 
 class wanted:  # noqa: N801 - used as a function
@@ -128,25 +80,6 @@ class wanted:  # noqa: N801 - used as a function
         self._thread.device = self._before
 
 
-_HOW = ("non_blocking", "copy")  # the last arguments of `to`
-_to: Callable[..., torch.Tensor] = torch.Tensor.to
-_MOVES = (torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.cpu)
-
-
-def _type_of(name: str, device: torch.device) -> str:
-    """Return "torch.cuda.FloatTensor" for "torch.FloatTensor" on the GPU."""
-    return name.replace("torch.", "torch.cuda.", 1) if device == GPU else name
-
-
-def _kind(device: Any) -> str | None:
-    """Return "cuda", "cpu", another type of device, or None."""
-    if device is None:
-        return None
-    if type(device) is int:
-        return "cuda"
-    return str(device).partition(":")[0]
-
-
 def install(tape: Tape, target: GPUTarget, answers: Answers) -> None:
     """Have PyTorch and Triton answer as a machine with this GPU, for the rest of the process."""
     answer_as(answers)
@@ -154,9 +87,7 @@ def install(tape: Tape, target: GPUTarget, answers: Answers) -> None:
     pytorch: Any = torch
     pytorch.compile = pytorch.jit.script = _as_it_is
     pytorch.jit.trace = lambda function, *example, **options: function
-    pytorch.Generator = generators(_generator)
-    pytorch.cuda.default_generators = (_OnGpu(),)
-    pytorch.set_default_device = lambda device: setattr(tape, "default_device", _kind(device) or "cpu")
+    pytorch.set_default_device = lambda device: setattr(tape, "default_device", kind_of_device(device) or "cpu")
     pytorch.get_default_device = lambda: torch.tensor([]).device
     pytorch.Tensor.record_stream = lambda tensor, stream: None
     pytorch.UntypedStorage.device = property(
@@ -178,14 +109,6 @@ def bench(
     if quantiles is not None:
         return [1.0] * n if (n := theirs(len, quantiles)) > 1 else 1.0
     return [1.0] if return_mode == "all" else 1.0
-
-
-class _OnGpu(PYTORCHS_GENERATOR):
-    device = GPU
-
-
-def _generator(device: Any) -> torch.Generator:
-    return _OnGpu() if _kind(device) == "cuda" else theirs(PYTORCHS_GENERATOR, device)
 
 
 class _Driver(Driver):

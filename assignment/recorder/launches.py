@@ -17,8 +17,10 @@ from triton import Config
 
 from assignment.protocol.messages import Value
 from assignment.protocol.program import Arguments, Launch, drawn, given
+from assignment.pytorch_private import has_storage
 from assignment.simulator import dtypes
 from assignment.simulator.autotune import key_of
+from assignment.simulator.compiled import CompiledStandIn
 from assignment.simulator.kernel_values import Grid, LaunchArgument, grid_sizes
 from assignment.simulator.triton_private import (
     Autotuner,
@@ -34,8 +36,8 @@ from assignment.whose import theirs
 
 from .kernels import Described, advice, kind_of
 from .own_faults import noted
-from .tape import Tape, has_storage
-from .wanted import CompiledStandIn, HeardOf, Wanted
+from .tape import Tape
+from .wanted import HeardOf, Wanted
 
 MIN_INT, MAX_INT = -(2**63), 2**64 - 1  # of an argument
 FLOATS = ("fp16", "bf16", "fp32", "fp64")  # how an annotation may fix a parameter's type

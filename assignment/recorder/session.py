@@ -16,14 +16,16 @@ from assignment.protocol.messages import Value
 from assignment.protocol.replies import Broken, Failed, Loaded, Ok, Raised, Reply
 from assignment.protocol.requests import Again, Backward, Call, Forward, Gradients, Load, Recordable, Sweep
 from assignment.protocol.wire import DTYPES
+from assignment.pytorch_private import has_storage
+from assignment.simulator import bodies
 from assignment.simulator.properties import Properties
 from assignment.simulator.triton_private import GPUTarget
 from assignment.whose import theirs
 
-from . import bodies, device, stubs
+from . import device, stubs
 from .kernels import Described
 from .launches import Launcher
-from .tape import Tape, fill, has_storage, lies_in_memory
+from .tape import Tape, fill, lies_in_memory
 from .wanted import FIGURES
 
 TARGET = "h100"  # the GPU that host code hears of, unless another is asked for

@@ -28,12 +28,13 @@ from assignment.pytorch_private import (
     OpOverload,
     TorchDispatchMode,
     get_unwrapped,
+    has_storage,
     is_functorch_wrapped_tensor,
     tensors_of,
 )
+from assignment.simulator import bodies
 from assignment.whose import theirs
 
-from . import bodies
 from .own_faults import Faults, noted
 
 MAX_CONSTANT = 1 << 20  # bytes of memory that no operation was seen to make
@@ -365,15 +366,6 @@ def fill(tensor: torch.Tensor) -> None:
 
 def bytes_of(storage: torch.UntypedStorage) -> bytes:
     return ctypes.string_at(storage.data_ptr(), storage.nbytes())
-
-
-def has_storage(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor lies in memory of its own, as a sparse or nested one, or one of torch.vmap, does not."""
-    try:
-        tensor.untyped_storage()
-    except (NotImplementedError, RuntimeError):
-        return False
-    return tensor.layout == torch.strided and not tensor.is_nested
 
 
 def lies_in_memory(tensor: torch.Tensor) -> bool:

@@ -2,11 +2,9 @@
 
 import hashlib
 import json
-from collections.abc import Callable
 
 from assignment.protocol.messages import Value
 from assignment.protocol.program import Arguments, WarmUp
-from assignment.simulator.kernel_values import Grid
 from assignment.simulator.properties import Properties
 from assignment.simulator.triton_private import JITFunction
 
@@ -70,35 +68,3 @@ class Wanted:
 FIGURES = "figures of compiled kernels"  # which every GPU has its own of
 # of an ordinary kernel
 USUAL = {"registers": 128, "spills": 0, "shared": 49_152, "warps": 4, "stages": 2}
-
-
-class CompiledStandIn:
-    """The result of a launch or a warm-up: launchable, with the compiled kernel's figures."""
-
-    n_max_threads = 1024
-    module = function = 0
-
-    def __init__(self, launch: Callable[..., None], figures: Wanted) -> None:
-        self._launch, self._figures = launch, figures
-        self.metadata = Metadata(figures)
-
-    n_regs = property(lambda self: self._figures["registers"])
-    n_spills = property(lambda self: self._figures["spills"])
-
-    def _init_handles(self) -> None: ...
-
-    def __getitem__(self, grid: Grid) -> Callable[..., None]:
-        return lambda *args, **options: self._launch(grid, *args)
-
-
-class Metadata:
-    """The metadata of a compiled kernel."""
-
-    num_ctas, name = 1, "kernel"
-
-    def __init__(self, figures: Wanted) -> None:
-        self._figures = figures
-
-    shared = property(lambda self: self._figures["shared"])
-    num_warps = property(lambda self: self._figures["warps"])
-    num_stages = property(lambda self: self._figures["stages"])

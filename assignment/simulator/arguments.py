@@ -6,8 +6,10 @@ import numpy as np
 import torch
 import triton.language as tl
 
+from assignment.pytorch_private import is_in_memory
 from assignment.whose import theirs
 
+from . import calls
 from .elementwise import Handle
 from .kernel_values import KernelFunction, KernelValue, LaunchArgument
 from .numerics import numpy_type
@@ -28,7 +30,10 @@ def typed(value: LaunchArgument, param: KernelParam, admit: Admit) -> KernelValu
     specialize = not param.do_not_specialize
     if param.annotation_type and isinstance(value, (bool, int, float)):
         return _scalar(value, theirs(tl.str_to_ty, param.annotation_type, None))
-    return _typed(value, specialize, lambda tensor: admit(param.name, tensor))
+    found = _typed(value, specialize, lambda tensor: admit(param.name, tensor))
+    if param.is_const and isinstance(found, tl.tensor) and found.type.is_ptr():
+        return tl.tensor(found.handle, tl.pointer_type(found.type.element_ty, found.type.address_space, const=True))
+    return found
 
 
 def _typed(value: LaunchArgument, specialize: bool, address_of: AddressOf) -> KernelValue:
@@ -63,14 +68,18 @@ def _wrapped(value: int, dtype: np.dtype) -> np.ndarray:
 
 def _pointer(value: torch.Tensor | TensorWrapper, address_of: AddressOf) -> tl.tensor:
     """Return the address of a tensor's first element."""
-    device = getattr(value, "device", None)
-    if isinstance(device, torch.device) and device.type != "cpu":
-        raise ValueError(f"the simulator runs kernels on CPU tensors, got one on {device}")
+    base = getattr(value, "base", value)
+    if isinstance(base, torch.Tensor) and not is_in_memory(base):
+        raise ValueError(f"the simulator runs kernels on CPU tensors, got one on {base.device}")
+    refuses = calls.current().refuses
+    if refuses and isinstance(base, torch.Tensor) and (why := refuses(base)):
+        raise ValueError(why)
     try:
         ty = theirs(tl.str_to_ty, theirs(mangle_type, value), None)
     except KeyError as error:
         remedy = ": pass x.view(torch.uint8)" if value.dtype.itemsize == 1 else ""
         raise TypeError(f"Triton has no type for a tensor of {value.dtype}{remedy}") from error
+    ty.element_ty.to_ir(semantic.builder)  # which some 8-bit floats have none of
     tensor = getattr(value, "base", value)  # triton.reinterpret(tensor, dtype) wraps one
     address = address_of(tensor) if isinstance(tensor, torch.Tensor) else value.data_ptr()
     return tl.tensor(Handle(np.array([address], np.uint64), ty), ty)

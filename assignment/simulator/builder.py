@@ -28,6 +28,10 @@ from .triton_private import CUDABackend, GPUTarget, Hint, NullAllocator, allocat
 TARGET = GPUTarget("cuda", 90, 32)
 
 
+class DoesNotHold(AssertionError):
+    """A condition that a kernel asserts, or promises, while it runs."""
+
+
 class Builder(Elementwise):
     """Triton's interpreter with the numerics of a Hopper GPU."""
 
@@ -40,6 +44,17 @@ class Builder(Elementwise):
         self.codegen_fns["min_dot_size"] = functions["min_dot_size"]
         self.grid_idx: tuple[int, int, int] | None = None  # None while no kernel runs
         self.grid_dim = (0, 0, 0)
+        self.compiles: Callable[[], bool] = lambda: False  # whether this launch is the first of its kind
+        self._compiling: tuple[int, int, int] | None = None  # the program in which that was asked
+
+    def launched(self, compiles: Callable[[], bool]) -> None:
+        """Begin a launch, of which `compiles` says once whether the kernel must be compiled for it."""
+        self.compiles, self._compiling = functools.cache(compiles), None
+
+    def is_compiling(self) -> bool:
+        """Return whether what runs stands for a compilation: one program of a launch that needs one."""
+        self._compiling = self._compiling or self.grid_idx
+        return self._compiling == self.grid_idx and not self.watch.is_rehearsal and self.compiles()
 
     def set_options(self, debug: bool, num_warps: int, fuses: bool | None) -> None:
         """Set whether assertions are compiled in, the warps of a program, whether products are fused with sums."""
@@ -287,9 +302,13 @@ class Builder(Elementwise):
         if not self.watch.is_rehearsal:
             theirs(super().create_print, *args, **kwargs)
 
+    def create_assert(self, condition: Handle, message: str) -> None:
+        if not condition:
+            raise DoesNotHold(message)
+
     def create_assume(self, condition: Handle) -> None:
         if not condition:
-            raise AssertionError("tl.assume: the condition does not hold")
+            raise DoesNotHold("tl.assume: the condition does not hold")
 
 
 def _block_of(desc: interpreter.TensorDescHandle, starts: list[Handle]) -> tuple[Handle, np.ndarray | None]:

@@ -59,6 +59,9 @@ class Call:
     follower: Follower | None = None
     # hears of each store: the argument's name and the tensor
     on_store: Callable[[str, torch.Tensor], None] | None = None
+    raises_as_compiler: bool = False  # what the compiler would refuse is a triton.CompilationError
+    # says why a tensor must not be an argument of a launch, or ""
+    refuses: Callable[[torch.Tensor], str] | None = None
     recording: "Recording | None" = None  # keeps what launches do, for a page (recording.Recording)
 
     def __post_init__(self) -> None:

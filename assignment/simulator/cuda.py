@@ -1,80 +1,233 @@
-"""Support for scripts that ask for a GPU: "cuda" is an alias of the CPU.
+"""A machine with one GPU, for host code where there is none: all tensors are in ordinary memory.
 
-Tensors do not move: `.cuda()` and `.cpu()` return the tensor itself, and its `device` is the CPU.
-Other devices, such as "meta", are not changed.
+What is on the GPU and what is not is known by storage. `Devices` answers PyTorch's functions by that; `CudaOnCpu` is
+the one of scripts, where a tensor lies on the GPU unless it was made on the CPU for certain.
 """
 
 import sys
-from collections.abc import Callable, Collection
-from typing import NoReturn
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
 
 import torch
 import triton.testing
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
 
-from assignment.pytorch_private import Argument, Arguments, Keywords
+from assignment.pytorch_private import (
+    Argument,
+    Arguments,
+    Keywords,
+    OpOverload,
+    TorchDispatchMode,
+    device_constructors,
+    has_storage,
+    tensors_of,
+)
+from assignment.whose import theirs
 
-from .one_gpu import PYTORCHS_GENERATOR, answer_as, generators
+from .autocast import cast
+from .one_gpu import answer_as
 from .properties import H100
+from .streams import GPU
 
-_CPU = torch.device("cpu")
-_IS_CUDA = torch.Tensor.is_cuda.__get__  # type: ignore[attr-defined]
-_untold: list[str] = []  # how a note ends that is printed once a script asks for a GPU
+CPU = torch.device("cpu")
+DEVICE: Any = torch.Tensor.device.__get__
+IS_CUDA = torch.Tensor.is_cuda.__get__  # type: ignore[attr-defined]
+_IS_CPU = torch.Tensor.is_cpu.__get__  # type: ignore[attr-defined]
+_TO: Callable[..., torch.Tensor] = torch.Tensor.to
+_MOVES = (torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.cpu)
+_HOW = ("non_blocking", "copy")  # the last arguments of `to`
 _NO_CLOCK = "the simulator has no clock: time kernels on a GPU"
 
 
-class CudaOnCpu(TorchFunctionMode):
-    """While active, PyTorch's functions run on the CPU what they are asked to run on a GPU."""
+class Devices(TorchFunctionMode):
+    """While active, functions of PyTorch answer as on a machine with a GPU."""
+
+    def is_on_gpu(self, tensor: torch.Tensor) -> bool:
+        """Return whether such a machine would have the tensor there."""
+        raise NotImplementedError
+
+    def wanted(self, device: str) -> Any:
+        """Return a context manager: memory that is made inside lies on this device."""
+        raise NotImplementedError
 
     def __torch_function__(
-        self,
-        func: Callable[..., Argument],
-        types: Collection[type],
-        args: Arguments = (),
-        kwargs: Keywords | None = None,
+        self, func: Callable[..., Argument], types: Collection[type], args: Any = (), kwargs: Any = None
     ) -> Argument:
-        if func == _IS_CUDA:
-            return True
-        # so are the default device, and that of `with torch.device("cuda")`
-        if func is torch.device:
-            return on_cpu(func(*args, **(kwargs or {})))  # type: ignore[arg-type]
-        if func is torch.Tensor.cuda:
-            return torch.Tensor.to(args[0], on_cpu("cuda"))  # type: ignore[arg-type]
-        if func is torch.Tensor.to and len(args) > 1:
-            args = (args[0], _named(args[1]), *args[2:])
         kwargs = dict(kwargs or {})
-        if "device" in kwargs:
-            kwargs["device"] = on_cpu(_named(kwargs["device"]))
-        return func(*map(on_cpu, args), **kwargs)
+        if func in (DEVICE, IS_CUDA, _IS_CPU, torch.Tensor.get_device):
+            return self._where(func, args[0])
+        if func in _MOVES:
+            return self._moved(func, args, kwargs)
+        if func is torch.Tensor.type and len(args) == 1 and not kwargs:
+            return _type_of(func(args[0]), self._where(DEVICE, args[0]))
+        return self.made(func, args, kwargs)
+
+    def _where(self, func: Any, tensor: torch.Tensor) -> Any:
+        if tensor.layout != torch.strided or DEVICE(tensor) != CPU:
+            return theirs(func, tensor)
+        is_on_gpu = self.is_on_gpu(tensor)
+        answers = {DEVICE: GPU if is_on_gpu else CPU, IS_CUDA: is_on_gpu, _IS_CPU: not is_on_gpu}
+        return answers.get(func, 0 if is_on_gpu else -1)
+
+    def _moved(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Call `to`, `cuda` or `cpu`: a copy where the device changes."""
+        tensor, rest = args[0], list(args[1:])
+        if func in (torch.Tensor.cuda, torch.Tensor.cpu):
+            kwargs["device"], rest = ("cuda" if func is torch.Tensor.cuda else "cpu"), []
+        elif rest and isinstance(rest[0], torch.Tensor):
+            kwargs["dtype"] = rest[0].dtype
+            rest[0] = self._where(DEVICE, rest[0])
+        named = kwargs.pop("device", None)
+        if named is None and rest and not isinstance(rest[0], torch.dtype | bool):
+            named = rest.pop(0)
+        if rest and not isinstance(rest[0], bool):
+            kwargs["dtype"] = rest.pop(0)
+        kwargs = {k: v for k, v in {**kwargs, **dict(zip(_HOW, rest, strict=False))}.items() if v is not None}
+        device = kind_of_device(named)
+        if device is None:
+            return theirs(_TO, tensor, **kwargs) if kwargs else tensor
+        with self.wanted(device):
+            if device not in ("cuda", "cpu"):
+                kwargs["device"] = device
+            elif DEVICE(tensor) != CPU:
+                kwargs["device"] = CPU
+            elif (device == "cuda") != self.is_on_gpu(tensor):
+                kwargs["copy"] = True
+            return theirs(_TO, tensor, **kwargs) if kwargs else tensor
+
+    def made(self, func: Callable[..., Argument], args: Any, kwargs: Keywords) -> Argument:
+        """Call any other function, on the device that it asks for."""
+        kwargs.pop("pin_memory", None)  # needs a driver
+        if torch.is_autocast_enabled("cuda"):
+            args, kwargs = cast(func, args, kwargs)
+        device = kind_of_device(kwargs.get("device"))
+        if device not in ("cuda", "cpu"):
+            return theirs(func, *args, **kwargs)
+        kwargs["device"] = CPU
+        with self.wanted(device):
+            return theirs(func, *args, **kwargs)
 
 
-def on_cpu(value: Argument) -> Argument:
-    """Return `value`, or the CPU if it is a CUDA device or the name of one."""
-    kind = value.type if isinstance(value, torch.device) else value
-    if not isinstance(kind, str) or kind.partition(":")[0] != "cuda":
-        return value
+def _type_of(name: str, device: torch.device) -> str:
+    """Return "torch.cuda.FloatTensor" for "torch.FloatTensor" on the GPU."""
+    return name.replace("torch.", "torch.cuda.", 1) if device == GPU else name
+
+
+def kind_of_device(device: Any) -> str | None:
+    """Return "cuda", "cpu", another type of device, or None."""
+    if device is None:
+        return None
+    if type(device) is int:
+        return "cuda"
+    return str(device).partition(":")[0]
+
+
+class StorageDevices(TorchDispatchMode):
+    """Which storages of a script lie on the CPU for certain: those made there, and what is computed of such alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.default = "cpu"
+        self.has_gpu = False  # the script has asked for one
+        self.wanted: str | None = None  # where memory lies that is made now
+        self._on_cpu: dict[int, StorageWeakRef] = {}  # by the storage's own address, which another may get
+
+    def is_on_gpu(self, tensor: torch.Tensor) -> bool:
+        return not has_storage(tensor) or not self._is_on_cpu(tensor.untyped_storage())
+
+    def refuses(self, tensor: torch.Tensor) -> str:
+        """Return why a kernel cannot reach a tensor, as Triton says it; "" where it can."""
+        if not self.has_gpu or self.is_on_gpu(tensor):
+            return ""
+        return (
+            "Pointer argument cannot be accessed from Triton (cpu tensor?): make the tensor where the others are, for "
+            'example torch.empty(..., device="cuda")'
+        )
+
+    def _is_on_cpu(self, storage: torch.UntypedStorage) -> bool:
+        reference = self._on_cpu.get(storage._cdata)
+        return reference is not None and not reference.expired()
+
+    def __torch_dispatch__(
+        self, func: OpOverload, types: Collection[type], args: Arguments = (), kwargs: Keywords | None = None
+    ) -> Argument:
+        kwargs = kwargs or {}
+        given = [tensor.untyped_storage() for tensor in tensors_of((args, kwargs)) if has_storage(tensor)]
+        result = func(*args, **kwargs)
+        is_first = func._schema.name == "aten::lift_fresh"
+        inputs = set() if is_first else {storage._cdata for storage in given}
+        is_of_cpu = bool(given) and all(map(self._is_on_cpu, given))
+        for tensor in filter(has_storage, tensors_of(result)):
+            storage = tensor.untyped_storage()
+            if storage._cdata not in inputs:
+                self._put(storage, self.wanted or ("cpu" if is_of_cpu and not is_first else "cuda"))
+        return result
+
+    def _put(self, storage: torch.UntypedStorage, device: str) -> None:
+        if device == "cpu":
+            self._on_cpu[storage._cdata] = StorageWeakRef(storage)
+        else:
+            self._on_cpu.pop(storage._cdata, None)
+
+
+class CudaOnCpu(Devices):
+    """The devices of a script; `places` says which tensors are on the CPU, without it none is."""
+
+    def __init__(self, places: StorageDevices | None = None) -> None:
+        super().__init__()
+        self._places = places or StorageDevices()
+
+    def is_on_gpu(self, tensor: torch.Tensor) -> bool:
+        return self._places.is_on_gpu(tensor)
+
+    @contextmanager
+    def wanted(self, device: str) -> Iterator[None]:
+        if device == "cuda":
+            _tell()
+            self._places.has_gpu = True
+        before, self._places.wanted = self._places.wanted, device
+        try:
+            yield
+        finally:
+            self._places.wanted = before
+
+    def made(self, func: Callable[..., Argument], args: Any, kwargs: Keywords) -> Argument:
+        if kwargs.get("pin_memory"):  # a kernel may read it
+            kwargs["device"] = "cuda"
+        elif func in device_constructors() and kwargs.get("device") is None:
+            kwargs["device"] = self._places.default
+        return super().made(func, args, kwargs)
+
+
+_untold: list[str] = []  # how a note ends that is printed once a script asks for a GPU
+
+
+def _tell() -> None:
     if _untold:
         print(f"note: cuda tensors are made on the CPU, {_untold.pop()}", file=sys.stderr)
-    return _CPU
 
 
-def _named(device: Argument) -> Argument:
-    """Return a device for a GPU's number, which PyTorch accepts in place of a device."""
-    return f"cuda:{device}" if isinstance(device, int) else device
-
-
-def patch(where: str = "where the simulator runs kernels") -> None:
+def patch(places: StorageDevices, where: str = "where the simulator runs kernels") -> None:
     """Replace what a TorchFunctionMode does not reach, for the rest of the process.
 
     `where` ends the note that is printed once a script asks for a GPU.
     """
     _untold.append(where)
     answer_as(H100)
-    torch.cuda.Event = _no_clock  # type: ignore[assignment, misc]
+    pytorch: Any = torch
+    pytorch.cuda.Event = _no_clock
     triton.testing.do_bench = triton.testing.do_bench_cudagraph = _no_clock
-    torch.Generator = generators(  # type: ignore[assignment, misc]
-        lambda device: PYTORCHS_GENERATOR(on_cpu(_named(device)))  # type: ignore[arg-type]
-    )
+    pytorch.set_default_device = lambda device: setattr(places, "default", kind_of_device(device) or "cpu")
+    pytorch.get_default_device = lambda: torch.tensor([]).device
+    pytorch.Tensor.pin_memory = lambda tensor, device=None: torch.Tensor.cuda(tensor)
+    pytorch._C._dynamo.guards._empty_strided_cuda = _empty_strided
+
+
+def _empty_strided(size: Iterable[int], stride: Iterable[int], dtype: torch.dtype) -> torch.Tensor:
+    """Stand in for what the output of torch.compile allocates by."""
+    return torch.empty_strided(tuple(size), tuple(stride), dtype=dtype, device="cuda")
 
 
 def _no_clock(*args: Argument, **kwargs: Argument) -> NoReturn:

@@ -18,6 +18,7 @@ from . import semantic as semantics
 from .alignment import HINTS
 from .elementwise import Handle
 from .kernel_values import KernelFunction, KernelValue, static
+from .properties import H100
 from .semantic import builder, semantic
 from .triton_private import BUILTINS_IN, HAS_BLOCK_POINTERS, NO_BLOCK_POINTERS, interpreter
 
@@ -90,7 +91,7 @@ def _patch_special_functions() -> None:
         "reduce": reductions.reduce,
         "associative_scan": reductions.associative_scan,
         "map_elementwise": reductions.map_elementwise,
-        "static_print": lambda *values, _semantic=None, **kwargs: print(*values, **kwargs),
+        "static_print": static_print,
         "static_assert": static_assert,
         **{name: _hint(name) for name in HINTS},
     }
@@ -115,6 +116,20 @@ def _hint(name: str) -> Callable[..., tl.tensor]:
         return input
 
     return hint
+
+
+def static_print(*values: KernelValue, _semantic: None = None, **kwargs: KernelValue) -> None:
+    """Print what is known when a kernel is compiled, once for each compilation."""
+    if builder.is_compiling():
+        print(*values, **kwargs)  # type: ignore[arg-type]
+
+
+def smid() -> tl.tensor:
+    """Return the number of the multiprocessor that runs the program, as the GPU might have shared them out."""
+    assert builder.grid_idx, "called by a kernel"
+    (x, y, z), (n_x, n_y, _) = builder.grid_idx, builder.grid_dim
+    number = (x + n_x * (y + n_y * z)) % int(H100["multi_processor_count"])
+    return semantic.to_tensor(number)
 
 
 def static_assert(*args: KernelValue, **kwargs: KernelValue) -> None:
@@ -154,6 +169,8 @@ def _bind_hardware() -> None:
                 continue
             if name in ("num_warps", "num_threads"):
                 setattr(module, name, _bound(name, member))
+            elif name == "smid":
+                setattr(module, name, smid)
             elif name.startswith("gdc_"):
                 setattr(module, name, lambda: None)
             else:

@@ -20,18 +20,40 @@ from assignment.whose import for_them, theirs
 
 from . import alignment, calls
 from .arguments import typed
-from .builder import Builder
+from .builder import Builder, DoesNotHold
 from .calls import Call
+from .compiled import CompiledStandIn, CompilersFigures
 from .faults import MemoryFault, Program
 from .kernel_values import Grid, KernelValue, LaunchArgument, grid_sizes
 from .meeting import MeetingPrograms
 from .programs import FirstRace
 from .rewrite import follows_hints, may_meet, rewrite, unused_results, waits
 from .semantic import builder, semantic
-from .triton_private import InterpretedFunction, JITFunction, KernelParam, knobs
+from .triton_private import (
+    CompilationError,
+    CompileTimeAssertionFailure,
+    IncompatibleTypeErrorImpl,
+    InterpretedFunction,
+    JITFunction,
+    KernelParam,
+    interpreter,
+    knobs,
+)
 from .variables import explain
 from .watch import Watch
 
+# of what a compiled kernel cannot be, while the simulator finds it only when it runs
+_REFUSALS = (
+    TypeError,
+    ValueError,
+    NameError,
+    AttributeError,
+    LookupError,
+    AssertionError,
+    ArithmeticError,
+    SyntaxError,
+    IncompatibleTypeErrorImpl,
+)
 _RANDOM = tl.random.__name__
 _N_WARPS = 4  # unless a launch says otherwise
 _one_at_a_time = threading.Lock()  # the builder holds the program id of the kernel that runs
@@ -49,10 +71,17 @@ class _Kernel:
     constants: dict[str, tl.constexpr]  # the globals that it reads, as they were at the first launch
 
 
+class _Jitted(InterpretedFunction):
+    """A kernel, which isinstance() takes for a JITFunction, as host code expects."""
+
+    __class__ = property(lambda self: JITFunction)
+
+
 def install() -> None:
     """Replace how Triton's interpreter runs kernels and device functions."""
     InterpretedFunction.run = run
     InterpretedFunction.__call__ = call
+    interpreter.InterpretedFunction = _Jitted  # of which triton.jit makes one
     JITFunction.run = refuse
 
 
@@ -63,16 +92,24 @@ def refuse(self: JITFunction, *args: LaunchArgument, **kwargs: LaunchArgument) -
     )
 
 
-def run(self: InterpretedFunction, *args: LaunchArgument, grid: Grid, warmup: bool, **kwargs: LaunchArgument) -> None:
-    """Launch: `kernel[grid](*args, **kwargs)`."""
+def run(
+    self: InterpretedFunction, *args: LaunchArgument, grid: Grid, warmup: bool, **kwargs: LaunchArgument
+) -> CompiledStandIn:
+    """Launch: `kernel[grid](*args, **kwargs)`; or, to warm up, look at the arguments alone."""
     for hook in self.pre_run_hooks:
         theirs(hook, *args, **kwargs)
     kernel = _kernel(self)
     values = _bind(kernel, args, kwargs)
     if warmup:
-        return
-    x, y, z = grid_sizes(grid, values)
-    _run_programs(self, kernel, values, (x, y, z), kwargs)
+        _set_options(self, kwargs)
+        for name, value in values.items():
+            typed(value, kernel.params[name], lambda _, tensor: np.uint64(tensor.data_ptr()))
+    else:
+        x, y, z = grid_sizes(grid, values)
+        _run_programs(self, kernel, values, (x, y, z), kwargs)
+    options = {name: value for name, value in kwargs.items() if name not in kernel.params}
+    again = lambda grid, *given: self.run(*given, grid=grid, warmup=False, **options)  # noqa: E731
+    return CompiledStandIn(again, CompilersFigures(self, values, options))
 
 
 def _run_programs(
@@ -99,10 +136,9 @@ def _run_programs(
                     param = kernel.params[name]
                     is_aligned = not (param.do_not_specialize or param.do_not_specialize_on_alignment)
                     alignment.admit(value, is_aligned)
-        is_debug = bool(options.get("debug") or self.kwargs.get("debug") or knobs.runtime.debug)
-        n_warps, fuses = options.get("num_warps", _N_WARPS), options.get("enable_fp_fusion")
-        builder.set_options(is_debug, n_warps, fuses)  # type: ignore[arg-type]
+        _set_options(self, options)
         builder.grid_dim = sizes
+        builder.launched(functools.partial(_is_first, self, arguments, options))
         body = functools.partial(theirs, kernel.function, **arguments)
         ids = _programs(sizes, kernel, call)
         try:
@@ -113,13 +149,37 @@ def _run_programs(
         except MemoryFault as fault:
             call.faults.append(fault)
             raise
-        except NameError as error:
-            explain(error)
+        except _REFUSALS as error:
+            if isinstance(error, NameError):
+                explain(error)
+            if call.raises_as_compiler and not isinstance(error, DoesNotHold):
+                raise _as_compilers(error).with_traceback(error.__traceback__) from None
             raise
         finally:
             builder.grid_idx = None
             watch.end()
             del builder.watch  # which holds the launch's tensors
+
+
+def _as_compilers(error: Exception) -> CompilationError:
+    """Return the exception that Triton's compiler raises, where it is not an interpreter's."""
+    kind = CompileTimeAssertionFailure if str(error).startswith("tl.static_assert") else CompilationError
+    made = type(kind.__name__, (kind,), {"__module__": kind.__module__, "_format_message": lambda self: str(error)})
+    return made(None, None, str(error))
+
+
+def _is_first(self: InterpretedFunction, arguments: Mapping[str, KernelValue], options: dict) -> bool:
+    """Return whether the kernel was not launched before with arguments of these types, constants and options."""
+    known = self.__dict__.setdefault("_compiled_for", set())
+    kinds = (value.type if isinstance(value, tl.tensor) else value for value in arguments.values())
+    key = repr((*kinds, *sorted(options.items())))
+    return key not in known and not known.add(key)
+
+
+def _set_options(self: InterpretedFunction, options: dict[str, LaunchArgument]) -> None:
+    is_debug = bool(options.get("debug") or self.kwargs.get("debug") or knobs.runtime.debug)
+    n_warps, fuses = options.get("num_warps", _N_WARPS), options.get("enable_fp_fusion")
+    builder.set_options(is_debug, n_warps, fuses)  # type: ignore[arg-type]
 
 
 def _run_each(programs: Sequence[Program], run_one: Callable[[Program], None]) -> None:

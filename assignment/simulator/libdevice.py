@@ -246,7 +246,7 @@ def _vanishing(function: Callable) -> Function:
     return lambda x: np.where(np.isinf(x) & (x > 0), np.copysign(0, x), _in_float64(function)(x)).astype(x.dtype)
 
 
-def _bessel(first: Function, second: Function, of_second_kind: bool) -> Function:
+def _bessel(first: Function, second: Function, *, of_second_kind: bool) -> Function:
     """Make a Bessel function of any order of those of orders 0 and 1.
 
     By the recurrence upwards where that is stable, else by Bessel's integral (DLMF 10.6.1 and 10.9.2).
@@ -298,7 +298,7 @@ _FLOATS: dict[str, Function] = {
     "isnand": np.isnan,
     "j0": _J[0],
     "j1": _J[1],
-    "jn": _bessel(*_J, of_second_kind=False),
+    "jn": _bessel(_J[0], _J[1], of_second_kind=False),
     "lgamma": _in_float64(torch.lgamma),
     "llrint": _conversion("ll", "n"),
     "llround": lambda x: convert(_round(x), np.dtype(np.int64)),
@@ -323,7 +323,7 @@ _FLOATS: dict[str, Function] = {
     "tgamma": _of_floats(_gamma),
     "y0": _Y[0],
     "y1": _Y[1],
-    "yn": _bessel(*_Y, of_second_kind=True),
+    "yn": _bessel(_Y[0], _Y[1], of_second_kind=True),
 }
 
 _FAST = {f"__nv_fast_{name}f": name for name in ("cos", "exp", "exp10", "log", "log10", "log2", "sin", "tan")}

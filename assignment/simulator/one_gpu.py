@@ -5,6 +5,7 @@ PyTorch has it. A test walks the public members, so that one which a new PyTorch
 """
 
 import functools
+import struct
 import sys
 import types
 from collections import Counter
@@ -88,6 +89,8 @@ TYPES = {  # torch.cuda.FloatTensor, torch.cuda.FloatStorage, …
 IDENTITY = {"uuid": "GPU-0", "pci_domain_id": 0, "pci_bus_id": 0, "pci_device_id": 0}
 _RE_EXPORTED = ("memory", "random", "streams", "graphs", "green_contexts")  # modules whose members torch.cuda has too
 _STREAMS = ("Stream", "ExternalStream", "Event", "StreamContext", "current_stream", "default_stream", "set_stream")
+_STATE = struct.Struct("<QQ")  # of a generator: seed and offset
+_FAR = 0x9E3779B97F4A7C15  # odd: seeds of two offsets are far apart
 _FREE = 1 << 30  # bytes that somebody else is using
 
 
@@ -119,6 +122,7 @@ def answer_as(properties: Properties) -> None:
     _put("torch.accelerator", accelerator(properties))
     pytorch: Any = torch
     pytorch.Stream, pytorch.Event = streams.Stream, streams.Event
+    pytorch.Generator = GENERATOR
     pytorch.get_device_module = _device_module
     pytorch.version.cuda = pytorch.version.cuda or "13.0"
 
@@ -160,7 +164,7 @@ def refused() -> dict[str, dict[str, type]]:
 
 def cuda(properties: Properties) -> dict[str, Any]:
     """Return the answered members of torch.cuda."""
-    host = torch.default_generator
+    host = CudaGenerator(torch.default_generator)
     architecture = f"{properties['major']}{properties['minor']}"
     return {
         **_constant("torch.cuda"),
@@ -250,6 +254,73 @@ def _device_module(device: DeviceName = None) -> ModuleType:
     return theirs(getattr, torch, theirs(torch.device, device or GPU).type)
 
 
+class CudaGenerator(PYTORCHS_GENERATOR):
+    """A GPU's generator, of which a state is 16 bytes: the seed and how far it has come, both 64 bits.
+
+    The numbers are those of a generator on the CPU, so another state than one that it had begins other numbers.
+    """
+
+    device = GPU
+
+    def __new__(cls, host: torch.Generator | None = None) -> "CudaGenerator":
+        return super().__new__(cls)
+
+    def __init__(self, host: torch.Generator | None = None) -> None:
+        """Begin as a generator of its own, or as the one on the GPU whose numbers come from `host`."""
+        super().__init__()
+        own: Any = super()
+        self._host = host or own
+        self._states: dict[tuple[int, int], torch.Tensor] = {}
+        self._note(self._host.initial_seed(), 0)
+
+    def _note(self, seed: int, offset: int) -> None:
+        """Remember by which seed and offset the numbers go on that come now."""
+        self._now = seed, offset
+        self._began_by, self._states[seed, offset] = self._host.initial_seed(), self._host.get_state()
+
+    def _follow(self) -> None:
+        """Notice what has happened to the numbers meanwhile."""
+        state = self._host.get_state()
+        known = [place for place, before in self._states.items() if torch.equal(before, state)]
+        if known:
+            self._now = self._now if self._now in known else known[0]
+        elif self._host.initial_seed() != self._began_by:
+            self._note(self._host.initial_seed(), 0)
+        else:
+            seed, offset = self._now
+            self._note(seed, offset + 4)
+
+    def get_state(self) -> torch.Tensor:
+        """Return the seed and the offset, uint8 (16,); the offset grows by 4 where numbers have been drawn."""
+        self._follow()
+        return torch.tensor([*_STATE.pack(*self._now)], dtype=torch.uint8)
+
+    def set_state(self, new_state: torch.Tensor) -> "CudaGenerator":
+        """Go on from a seed and an offset, uint8 (16,)."""
+        if not isinstance(new_state, torch.Tensor) or new_state.dtype != torch.uint8:
+            raise TypeError(f"expected a torch.ByteTensor, got {new_state!r}")
+        if new_state.numel() != _STATE.size:
+            raise RuntimeError(f"RNG state is wrong size: expected {_STATE.size} bytes, got {new_state.numel()}")
+        seed, offset = _STATE.unpack(bytes(new_state.tolist()))
+        self._host.manual_seed((seed + offset * _FAR) % 2**64)
+        if (seed, offset) in self._states:
+            self._host.set_state(self._states[seed, offset])
+        self._note(seed, offset)
+        return self
+
+    def manual_seed(self, seed: int) -> "CudaGenerator":
+        theirs(self._host.manual_seed, seed)
+        self._note(self._host.initial_seed(), 0)
+        return self
+
+    def seed(self) -> int:
+        return int(self._host.seed())
+
+    def initial_seed(self) -> int:
+        self._follow()
+        return self._now[0]
+
+
 class _AnyGenerator(type):
     """A metaclass: a call makes one of PyTorch's own generators, and those are instances."""
 
@@ -262,6 +333,9 @@ class _AnyGenerator(type):
         return isinstance(instance, PYTORCHS_GENERATOR)
 
 
-def generators(make: Callable[[DeviceName], torch.Generator]) -> type:
-    """Return a stand-in for torch.Generator, which has one for the GPU too: `make` makes it for a device."""
-    return _AnyGenerator("Generator", (), {"make": staticmethod(make)})
+def _generator(device: DeviceName) -> torch.Generator:
+    is_on_gpu = type(device) is int or str(device).partition(":")[0] == GPU.type
+    return CudaGenerator() if is_on_gpu else theirs(PYTORCHS_GENERATOR, device)
+
+
+GENERATOR = _AnyGenerator("Generator", (), {"make": staticmethod(_generator)})  # takes the place of torch.Generator

@@ -20,6 +20,7 @@ from .elementwise import Handle
 from .faults import LEFT_OPEN, at, place
 from .kernel_values import KernelFunction, KernelValue, static
 from .numerics import numpy_type
+from .semantic import semantic
 
 Arrays = list[np.ndarray]
 Blocks: TypeAlias = tl.tensor | tuple[tl.tensor, ...]
@@ -237,14 +238,15 @@ def _compare_trees(
 
 def _ufunc(combine_fn: KernelFunction, dtype: np.dtype) -> np.ufunc | None:
     ufunc = next((ufunc for ufunc, fns in _UFUNC if any(fn is combine_fn for fn in fns)), None)
-    return np.bitwise_xor if ufunc is np.add and dtype == bool else ufunc  # sums of one bit wrap
+    return np.bitwise_xor if ufunc is np.add and dtype.kind == "b" else ufunc  # sums of one bit wrap
 
 
 def _several(result: KernelValue) -> list[Any]:
     """Return what a function of the kernel's returned as a list."""
-    if not isinstance(result, tl.tensor | tl.tuple | tuple | list):
+    results = list(result) if isinstance(result, tl.tuple | tuple | list) else [result]
+    if not all(isinstance(x, tl.tensor | tl.constexpr | bool | int | float) for x in results):
         raise TypeError(f"expected a function that returns a value or a tuple of values, got {result!r}")
-    return [result] if isinstance(result, tl.tensor) else list(result)
+    return [theirs(semantic.to_tensor, x) for x in results]
 
 
 def _combine(combine_fn: KernelFunction, types: Sequence[tl.dtype]) -> Combine:

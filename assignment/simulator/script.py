@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import cuda
+from . import bodies, cuda
 from .calls import Call
 from .costs import HostTraffic
 from .faults import MemoryFault
@@ -29,11 +29,13 @@ def run(path: str, arguments: list[str], call: Call) -> ScriptRun:
     """Run the script as `python path arguments` would, its launches in a call; exceptions that it raises are caught."""
     sys.argv = [path, *arguments]
     sys.path.insert(0, str(Path(path).resolve().parent))
-    cuda.patch()
+    places = cuda.StorageDevices()
+    cuda.patch(places)
+    call.refuses, call.raises_as_compiler = places.refuses, True
     status, ended_by = 0, None
     with contextlib.ExitStack() as stack:
         stack.enter_context(call)
-        stack.enter_context(cuda.CudaOnCpu())
+        stack.enter_context(bodies.everywhere([places, cuda.CudaOnCpu(places)]))
         unstored = stack.enter_context(UnstoredReads(call))
         host = stack.enter_context(HostTraffic()) if call.is_traced else None
         try:

@@ -53,7 +53,11 @@ def _swapped_axes(access: SuspectAccess) -> str:
     if batch < n_batches or (batches != batch).any() or batch not in program:
         return ""
     axis = program.index(batch)
-    if grid[axis] <= n_batches or n_batches < 2 or n_batches not in grid[:axis] + grid[axis + 1 :]:
+    if grid[axis] <= n_batches or n_batches < 2:
+        return ""
+    counting = [other for other in range(3) if other != axis and grid[other] == n_batches]
+    swapped = [access.offsets + (program[other] - batch) * stride for other in counting]
+    if all(_indices(offsets, layout.shape, layout.strides) is None for offsets in swapped):
         return ""
     return (
         f"program_id({axis}) = {batch} is taken for an index along axis 0 of {access.name}, which is {n_batches} long, "

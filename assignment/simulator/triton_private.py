@@ -27,7 +27,7 @@ from triton.compiler import ASTSource, CompiledKernel, compile
 from triton.compiler.code_generator import CodeGenerator
 from triton.compiler.compiler import make_backend
 from triton.compiler.errors import CompilationError, CompileTimeAssertionFailure
-from triton.language.semantic import TritonSemantic
+from triton.language.semantic import IncompatibleTypeErrorImpl, TritonSemantic
 from triton.runtime import driver, interpreter
 from triton.runtime._allocation import NullAllocator, _allocator
 from triton.runtime.autotuner import Autotuner

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from assignment.pytorch_private import Argument, set_deterministic_algorithms
+from assignment.pytorch_private import Argument, is_in_memory, set_deterministic_algorithms
 
 from . import numerics
 from .faults import Place
@@ -100,7 +100,7 @@ def fill_fresh_memory() -> None:
 def _filled(make: Callable) -> Callable:
     def fresh(*args: Argument, **kwargs: Argument) -> torch.Tensor:
         tensor = make(*args, **kwargs)
-        if type(tensor) is torch.Tensor and tensor.device.type == "cpu" and tensor.layout == torch.strided:
+        if type(tensor) is torch.Tensor and is_in_memory(tensor):
             fill(tensor)
         return tensor
 
@@ -219,6 +219,19 @@ class Undefined:
                 self._tried |= {about: _ENOUGH[about[1]] for about in alone or lines}
                 found += [self.met[about] for about in alone or lines[:1]]
         return found
+
+    def cause(self, again: Callable[[], list[Write]]) -> Use | None:
+        """Return the unwritten values without which the program, rerun with `again`, no longer ends by an error."""
+        for about in [about for about in self.met if about[1] == UNWRITTEN]:
+            self._trial, self._given = ([about], "zero"), []
+            try:
+                again()
+            except Exception:
+                continue
+            finally:
+                self._trial = None
+            return self.met[about]
+        return None
 
     def _change(self, first: list[Write], again: Callable[[], list[Write]], lines: list[Met]) -> bool:
         return any(self._changes(first, again, lines, probe) for probe in PROBES)

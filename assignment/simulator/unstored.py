@@ -20,6 +20,7 @@ from assignment.pytorch_private import (
     OpOverload,
     TorchDispatchMode,
     disable_current_modes,
+    is_in_memory,
     tensor_str,
 )
 
@@ -116,7 +117,7 @@ class UnstoredReads(TorchDispatchMode):
                     self._call.recording.never_stored(text, output.address)
 
     def _output(self, tensor: torch.Tensor) -> _Output | None:
-        if tensor.layout != torch.strided or tensor.device.type != "cpu":
+        if not is_in_memory(tensor):
             return None
         output = self._outputs.get(tensor.untyped_storage().data_ptr())
         return None if output is None or output.reference.expired() else output

@@ -19,6 +19,7 @@ from .faults import (
     FalseHint,
     InputWritten,
     MemoryFault,
+    OutOfBounds,
     Place,
     Program,
     Race,
@@ -152,7 +153,11 @@ class Watch:
             self._journal = []
         first = len(self._journal)
         with self.record.of_program() if self.record else contextlib.nullcontext():
-            body()
+            try:
+                body()
+            except OutOfBounds:
+                self._tell_of_unwritten_index(body, self._journal[first:])
+                raise
             if self.undefined.met and not (self.programs and self.programs.now.has_slept):
                 self._try_undefined(body, self._journal[first:])
         self._largest = max(self._largest, self._steps)
@@ -235,6 +240,18 @@ class Watch:
                 fault = UndefinedResult(text, at(where), f"{depends}: {UNDEFINED_REMEDY}")
             fault.where = where
             raise fault
+
+    def _tell_of_unwritten_index(self, body: Callable[[], KernelValue], first: list[Write]) -> None:
+        """Raise Unwritten where a program reaches outside by an index that was never written."""
+        if not self.undefined.met or (self.programs and self.programs.now.has_slept):
+            return
+        _take_back(first)
+        found = self.undefined.cause(lambda: self._rehearse(body))
+        for write in first:
+            write.do_again()
+        if found is not None:
+            remark = "  it becomes part of an address, which lies outside of a tensor"
+            raise Unwritten(found.text, at(found.where), remark) from None
 
     def _rehearse(self, body: Callable[[], KernelValue]) -> list[Write]:
         """Run the program, undo its writes, and return them."""

@@ -110,6 +110,117 @@ unread = filled(902)
 print("to the end")
 """
 
+AS_ON_A_GPU = """
+from triton.language.extra import libdevice
+
+@triton.jit
+def one_kernel(x_ptr, N: tl.constexpr):
+    tl.static_print("compiled for", N)
+    tl.store(x_ptr + tl.arange(0, N), 1.0)
+
+@triton.jit
+def sign(x):
+    if x < 0:
+        return -1
+    return 1
+
+@triton.jit
+def sign_kernel(x_ptr: tl.const, z_ptr, N: tl.constexpr):
+    at = tl.arange(0, N)
+    tl.store(z_ptr + at, tl.map_elementwise(sign, tl.load(x_ptr + at)))
+
+@triton.jit
+def const_kernel(x_ptr: tl.const):
+    tl.store(x_ptr, 1.0)
+
+@triton.jit
+def types_kernel(x_ptr):
+    tl.store(x_ptr, tl.load(x_ptr) & 1.0)
+
+@triton.jit
+def asserts_kernel(x_ptr):
+    tl.device_assert(tl.load(x_ptr) == 7.0, "not seven")
+
+@triton.jit
+def bits_kernel(y_ptr):
+    ones = tl.full((4,), 1, tl.int1)
+    tl.store(y_ptr, (ones + ones).to(tl.int32).sum())
+    tl.store(y_ptr + 1, tl.sum(tl.full((5 + 3,), 1, tl.int1), dtype=tl.int1).to(tl.int32))
+    tl.store(y_ptr + 2, tl.sum(ones))
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, grad):
+        out = torch.empty(grad.shape, device="cuda")
+        one_kernel[(1,)](out, 16)
+        assert grad.is_cuda and grad.device == out.device
+        return 2 * grad * out
+
+def refused(error, function, *args, **options):
+    try:
+        function(*args, **options)
+    except error as raised:
+        return type(raised).__name__
+    raise SystemExit(f"{function} was not refused")
+
+x = torch.zeros(16, device="cuda")
+assert x.is_cuda and "cuda" in str(x.device) and x.device == torch.device("cuda", 0)
+assert not torch.zeros(1).is_cuda and torch.zeros(1).device.type == "cpu" and not (torch.ones(2) + 1).is_cuda
+assert torch.ones(2).cuda().is_cuda and not x.cpu().is_cuda and x.cpu() is not x and x.cuda() is x
+one_kernel[(1,)](torch.zeros(16).pin_memory(), 16)
+one_kernel[(1,)](torch.zeros(16, pin_memory=True), 16)
+assert refused(ValueError, one_kernel[(1,)], torch.zeros(16), 16) == "ValueError"
+assert refused(triton.CompilationError, const_kernel[(1,)], x) == "CompilationError"
+assert refused(triton.TritonError, types_kernel[(1,)], x) == "CompilationError"
+assert refused(ValueError, one_kernel[(1,)], triton.reinterpret(x, tl.float8e4b8), 16)
+assert isinstance(one_kernel, triton.JITFunction) and not isinstance(one_kernel, int)
+x.requires_grad_()
+Doubled.apply(x).sum().backward()
+assert x.grad.is_cuda and x.grad.sum() == 32
+
+z = torch.empty(4, dtype=torch.int32, device="cuda")
+sign_kernel[(1,)](torch.tensor([-3, 4, -5, 6], device="cuda"), z, 4)
+assert z.tolist() == [-1, 1, -1, 1]
+bits_kernel[(1,)](z)
+assert z.tolist()[:3] == [0, 0, 4]
+
+a, b = torch.ones(4, 4, device="cuda", requires_grad=True), torch.ones(4, 4, device="cuda")
+with torch.autocast("cuda", dtype=torch.bfloat16):
+    product = a @ b
+    assert product.dtype == torch.nn.functional.linear(a, b).dtype == torch.bfloat16
+    assert product.exp().dtype == torch.softmax(product, 0).dtype == torch.cat([product, a]).dtype == torch.float32
+    assert (product + product).dtype == torch.bfloat16 and (a.double() @ b.double()).dtype == torch.float64
+product.sum().backward()
+assert (a @ b).dtype == a.grad.dtype == torch.float32
+
+generator = torch.cuda.default_generators[0]
+torch.manual_seed(5)
+state = generator.get_state()
+first = torch.rand(3, device="cuda")
+assert state.view(torch.int64).tolist() == [5, 0] and generator.get_state().view(torch.int64).tolist() == [5, 4]
+generator.set_state(state)
+assert torch.equal(torch.rand(3, device="cuda"), first)
+moved = torch.tensor([5, 12]).view(torch.uint8)
+generator.set_state(moved)
+assert torch.equal(torch.cuda.get_rng_state(), moved) and not torch.equal(torch.rand(3, device="cuda"), first)
+
+made = torch._C._dynamo.guards._empty_strided_cuda((16,), (1,), torch.float32)
+one_kernel[(1,)](made, 16)
+assert made.sum() == 16
+warm = one_kernel.warmup(torch.float32, N=16, num_warps=8, grid=(1,))
+assert warm.metadata.num_warps == 8
+x = torch.zeros(16, device="cuda")
+warm[(1, 1, 1)](x, 16)
+assert x.sum() == 16
+if "compile" in sys.argv:
+    assert 0 < warm.n_regs < 256 and warm.n_spills == warm.metadata.shared == 0 and "st.global" in warm.asm["ptx"]
+print("asserts:", refused(AssertionError, asserts_kernel[(1,)], x, debug=True))
+"""
+
 NO_LAUNCH = """
 import neighbour
 print(sys.argv, __name__, neighbour.NAME)
@@ -129,7 +240,7 @@ def assembly_kernel(x_ptr):
 
 @triton.jit
 def library_kernel(x_ptr):
-    tl.store(x_ptr, libdevice.sqrt_ru(tl.load(x_ptr)))
+    tl.store(x_ptr, libdevice.rcp64h(tl.load(x_ptr).to(tl.float64)))
 
 @triton.jit
 def beyond_kernel(x_ptr):
@@ -255,6 +366,19 @@ def test_outputs_that_nobody_stored(tmp_path: Path) -> None:
     ]
 
 
+def test_a_script_finds_what_a_gpu_has(tmp_path: Path) -> None:
+    """Devices, dtypes of autocast, states of generators, exceptions, warm-ups"""
+    done = _run(tmp_path, AS_ON_A_GPU)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout == 2 * "compiled for 16\n" + "asserts: DoesNotHold\n"  # with four warps, and with eight
+
+
+@pytest.mark.slow
+def test_the_compiler_is_asked_for_registers(tmp_path: Path) -> None:
+    done = _run(tmp_path, AS_ON_A_GPU, arguments=("compile",))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_arguments_and_status_are_the_scripts(tmp_path: Path) -> None:
     """What follows SCRIPT is its own, it imports its neighbours, and sys.exit(7) exits 7."""
     (tmp_path / "neighbour.py").write_text("NAME = 'next door'\n")
@@ -273,7 +397,7 @@ def test_other_exceptions_show_the_scripts_frames(tmp_path: Path) -> None:
     done = _run(tmp_path, RAISES)
     assert done.returncode == 1
     said = [line for line in done.stdout.splitlines() if line.startswith("said")]
-    assert said[0] == "said libdevice.sqrt_ru is not supported by the simulator, run with --device cuda"
+    assert said[0] == "said libdevice.rcp64h is not supported by the simulator, run with --device cuda"
     assert said[1] == said[2] == "said the simulator has no clock: time kernels on a GPU"
     frames = [line for line in done.stderr.splitlines() if line.startswith("  File")]
     assert [frame.rpartition(" ")[2] for frame in frames] == ["<module>", "assembly_kernel", "assembly"]

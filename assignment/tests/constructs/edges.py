@@ -1,4 +1,4 @@
-"""Functions of libdevice where their results are a matter of definition: ties, poles, infinities, the ends of a type."""
+"""Functions of libdevice where definitions decide: at ties, poles, infinities, the ends of a type."""
 
 from pathlib import Path
 
@@ -12,7 +12,23 @@ from .conversions import TYPES
 from .table import APPROXIMATE, EXACT, Construct, register
 
 EDGES = Path(__file__).parents[1] / "data" / "libdevice_edges.txt"
-_APPROXIMATE = "pow sinpi cospi tgamma lgamma erfinv normcdf j0 j1 y0 y1 exp exp2 log rsqrt".split()
+_APPROXIMATE = [
+    "pow",
+    "sinpi",
+    "cospi",
+    "tgamma",
+    "lgamma",
+    "erfinv",
+    "normcdf",
+    "j0",
+    "j1",
+    "y0",
+    "y1",
+    "exp",
+    "exp2",
+    "log",
+    "rsqrt",
+]
 
 
 @triton.jit

@@ -12,7 +12,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from . import arithmetic, blocks, conversions, dots, edges, functions, memory, programs, reductions, scaled_dots
+from . import arithmetic, blocks, conversions, dots, functions, memory, programs, reductions, scaled_dots
 from .table import TABLE, Construct
 
 FAMILIES = (arithmetic, blocks, conversions, dots, functions, memory, programs, reductions, scaled_dots)

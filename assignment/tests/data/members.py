@@ -14,13 +14,14 @@ MODULES = [
     "torch.cuda.streams", "torch.cuda.nvtx", "torch.cuda.profiler", "torch.cuda.nccl", "torch.cuda.tunable",
     "torch.cuda.gds", "torch.cuda.green_contexts", "torch.cuda.amp", "torch.accelerator.memory",
 ]  # fmt: skip
+_STATE = torch.zeros(16, dtype=torch.uint8)  # of a GPU's generator
 # of members that need arguments
 ARGUMENTS = {
     "device": (0,), "device_of": (torch.zeros(1),), "stream": (None,), "StreamContext": (None,),
     "ExternalStream": (0,), "get_stream_from_external": (0,), "set_device": (0,), "set_stream": (None,),
     "set_device_index": (0,), "set_device_idx": (0,), "device_index": (0,), "check_error": (0,),
     "can_device_access_peer": (0, 0), "manual_seed": (0,), "manual_seed_all": (0,),
-    "set_rng_state": (torch.get_rng_state(),), "set_rng_state_all": ([torch.get_rng_state()],),
+    "set_rng_state": (_STATE,), "set_rng_state_all": ([_STATE],),
     "set_per_process_memory_fraction": (0.5,), "set_sync_debug_mode": (0,), "range_push": ("a",),
     "range_start": ("a",), "range_end": (0,), "mark": ("a",), "range": ("a",), "CudaError": (1,),
     "get_device_properties": (0,), "custom_fwd": (lambda ctx: None,), "custom_bwd": (lambda ctx: None,),

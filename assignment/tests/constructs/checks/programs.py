@@ -113,7 +113,11 @@ def check_grids() -> None:
     raised(TypeError, cast_kernel[(1,)], x, y, SIZE=16)
     raised(KeyError, cast_kernel[(1,)], x, y, 10, SIZE=16, num_warp=2)
     cast_kernel[(1,)](x[:0], y[:0], 0, SIZE=16)
-    assert cast_kernel.warmup(x, y, 10, SIZE=16, grid=(1,)) is None
+    y.zero_()
+    warm = cast_kernel.warmup(x, y, 10, SIZE=16, grid=(1,))
+    assert y.abs().max() == 0
+    warm[(1,)](x, y, 10, 16)
+    assert torch.equal(x, y)
 
 
 def make_kernel(width: int):
