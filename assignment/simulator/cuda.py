@@ -66,9 +66,10 @@ def _named(device: Argument) -> Argument:
 def patch(where: str = "where the simulator runs kernels") -> None:
     """Replace what a TorchFunctionMode does not reach, for the rest of the process.
 
-    `where` ends the note that is printed once a script asks for a GPU.
+    `where` ends the note that is printed once a script asks for a GPU; without it there is none.
     """
-    _untold.append(where)
+    if where:
+        _untold.append(where)
     answer_as(H100)
     torch.cuda.Event = _no_clock  # type: ignore[assignment, misc]
     triton.testing.do_bench = triton.testing.do_bench_cudagraph = _no_clock
