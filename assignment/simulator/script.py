@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from . import cuda
 from .calls import Call
@@ -28,6 +29,7 @@ class ScriptRun:
     never_stored: list[str]
     error: BaseException | None  # that ended it, other than sys.exit
     status: int  # that it asked for
+    names: dict[str, Any]  # its own, if it came to its end
 
 
 def run(path: str, arguments: list[str], call: Call) -> ScriptRun:
@@ -35,17 +37,17 @@ def run(path: str, arguments: list[str], call: Call) -> ScriptRun:
     sys.argv = [path, *arguments]
     sys.path.insert(0, str(Path(path).resolve().parent))
     cuda.patch()
-    status, ended_by = 0, None
+    status, ended_by, names = 0, None, {}
     with contextlib.ExitStack() as stack:
         never_stored = stack.enter_context(watched(call, UnstoredReads()))
         host = stack.enter_context(HostTraffic()) if call.is_traced else None
         try:
-            runpy.run_path(path, run_name="__main__")
+            names = runpy.run_path(path, run_name="__main__")
         except SystemExit as request:
             status = _status(request)
         except BaseException as error:  # Ctrl-C too: what was seen until then is told
             ended_by, status = error, 130 if isinstance(error, KeyboardInterrupt) else 1
-    return ScriptRun(call, host, never_stored, ended_by, status)
+    return ScriptRun(call, host, never_stored, ended_by, status, names)
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from types import TracebackType
 import pytest
 
 from assignment import whose
+from assignment.pytest_private import TestFailed
 
 from . import control, cuda, script
 from .calls import Call
@@ -19,6 +20,10 @@ from .unstored import UnstoredReads
 TITLE = "simulator"
 _WARNING = "warning: "
 _DETERMINISM = "ignore:.*does not have a deterministic implementation"  # of which undefined.fill_fresh_memory asks
+
+
+class Found(TestFailed):
+    """What went wrong in a test that raised nothing, or caught it."""
 
 
 @dataclass
@@ -104,9 +109,9 @@ class Simulated:
         for text in [*part.warnings(), *([] if fails else found)]:
             item.add_report_section(when, TITLE, text)
         if fails and found:
-            pytest.fail("\n".join(found), pytrace=False)
+            raise Found("\n".join(found), pytrace=False)
         if self._is_report and part.call.faults:
-            if isinstance(raised, Exception | pytest.fail.Exception):
+            if isinstance(raised, Exception | TestFailed):
                 pytest.xfail(f"the simulator ended a launch at its fault, and then: {raised}")
             if item.get_closest_marker("xfail"):
                 pytest.xfail("what the simulator reports at the end")
