@@ -9,7 +9,6 @@ from types import TracebackType
 import pytest
 
 from assignment import whose
-from assignment.pytest_private import TestFailed
 
 from . import control, cuda, script
 from .calls import Call
@@ -22,7 +21,7 @@ _WARNING = "warning: "
 _DETERMINISM = "ignore:.*does not have a deterministic implementation"  # of which undefined.fill_fresh_memory asks
 
 
-class Found(TestFailed):
+class Found(pytest.fail.Exception):  # type: ignore[name-defined]
     """What went wrong in a test that raised nothing, or caught it."""
 
 
@@ -111,7 +110,7 @@ class Simulated:
         if fails and found:
             raise Found("\n".join(found), pytrace=False)
         if self._is_report and part.call.faults:
-            if isinstance(raised, Exception | TestFailed):
+            if isinstance(raised, Exception | pytest.fail.Exception):
                 pytest.xfail(f"the simulator ended a launch at its fault, and then: {raised}")
             if item.get_closest_marker("xfail"):
                 pytest.xfail("what the simulator reports at the end")

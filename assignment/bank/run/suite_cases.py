@@ -32,6 +32,7 @@ SIMULATOR, INTERPRETER = "simulator", "interpreter"
 RIGHT, SKIPPED, REFUSED, FAULT, OTHER, WRONG, FOUND, SLOW = (
     "right", "skipped", "refused", "fault", "other error", "wrong", "finding", "too slow",
 )  # fmt: skip
+AGAIN_S = 5.0  # after a limit, where what it raised was swallowed
 SHOWN = 3  # innermost lines of an exception
 HERE = f"{Path(__file__).resolve().parents[2] / 'simulator'}{os.sep}"
 AROUND = tuple(f"{HERE}{name}.py" for name in ("tests_run", "pytest_plugin", "script"))
@@ -164,7 +165,7 @@ class Cases:
         self._began, self._outcome = time.monotonic(), None
         self._write({"began": item.nodeid})
         signal.signal(signal.SIGALRM, _time_is_up)
-        signal.setitimer(signal.ITIMER_REAL, self.job.limit_s)
+        signal.setitimer(signal.ITIMER_REAL, self.job.limit_s, AGAIN_S)
         try:
             result = yield
         finally:
@@ -256,7 +257,7 @@ def run_script(path: str, values: str) -> None:
     for seed in (random.seed, np.random.seed, torch.manual_seed):
         seed(0)
     signal.signal(signal.SIGALRM, _time_is_up)
-    signal.setitimer(signal.ITIMER_REAL, job.limit_s)
+    signal.setitimer(signal.ITIMER_REAL, job.limit_s, AGAIN_S)
     began, call = time.monotonic(), Call()
     done = script.run(path, [], call)
     signal.setitimer(signal.ITIMER_REAL, 0)
