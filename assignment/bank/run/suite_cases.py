@@ -5,6 +5,7 @@
 """
 
 import builtins
+import contextlib
 import itertools
 import json
 import linecache
@@ -32,6 +33,7 @@ SIMULATOR, INTERPRETER = "simulator", "interpreter"
 RIGHT, SKIPPED, REFUSED, FAULT, OTHER, WRONG, FOUND, SLOW = (
     "right", "skipped", "refused", "fault", "other error", "wrong", "finding", "too slow",
 )  # fmt: skip
+WALL = 8  # times its CPU time a case may take on a busy machine
 AGAIN_S = 5.0  # after a limit, where what it raised was swallowed
 SHOWN = 3  # innermost lines of an exception
 HERE = f"{Path(__file__).resolve().parents[2] / 'simulator'}{os.sep}"
@@ -162,15 +164,11 @@ class Cases:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, bool, bool]:
-        self._began, self._outcome = time.monotonic(), None
+        self._began, self._outcome = time.process_time(), None
         self._write({"began": item.nodeid})
-        signal.signal(signal.SIGALRM, _time_is_up)
-        signal.setitimer(signal.ITIMER_REAL, self.job.limit_s, AGAIN_S)
-        try:
+        with limited(self.job.limit_s):
             result = yield
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-        seconds = round(time.monotonic() - self._began, 2)
+        seconds = round(time.process_time() - self._began, 2)
         outcome = replace(self._outcome or CaseOutcome(item.nodeid, RIGHT), seconds=seconds)
         self._write(asdict(outcome))
         if outcome.kind == SLOW:  # it may have been ended as it imported something: the rest is for another process
@@ -208,6 +206,21 @@ class Cases:
         if hasattr(report, "wasxfail"):
             self._outcome = CaseOutcome(item.nodeid, SKIPPED, error="expected to fail")
         return report
+
+
+@contextlib.contextmanager
+def limited(cpu_s: float) -> Iterator[None]:
+    """Raise TimeIsUp inside once so much CPU time has passed, or WALL times as much by the clock."""
+    timers = {signal.ITIMER_PROF: cpu_s, signal.ITIMER_REAL: WALL * cpu_s}
+    for number in (signal.SIGPROF, signal.SIGALRM):
+        signal.signal(number, _time_is_up)
+    for timer, seconds in timers.items():
+        signal.setitimer(timer, seconds, AGAIN_S)
+    try:
+        yield
+    finally:
+        for timer in timers:
+            signal.setitimer(timer, 0)
 
 
 def _time_is_up(*_: int | FrameType | None) -> None:
@@ -256,12 +269,10 @@ def run_script(path: str, values: str) -> None:
 
     for seed in (random.seed, np.random.seed, torch.manual_seed):
         seed(0)
-    signal.signal(signal.SIGALRM, _time_is_up)
-    signal.setitimer(signal.ITIMER_REAL, job.limit_s, AGAIN_S)
-    began, call = time.monotonic(), Call()
-    done = script.run(path, [], call)
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    seconds = round(time.monotonic() - began, 2)
+    began, call = time.process_time(), Call()
+    with limited(job.limit_s):
+        done = script.run(path, [], call)
+    seconds = round(time.process_time() - began, 2)
     outcome = outcome_of(path, None if NO_CLOCK in str(done.error) else done.error, job.engine, seconds)
     if violations := script.told_of(done.never_stored, call.faults) if job.engine == SIMULATOR else []:
         outcome = CaseOutcome(path, FOUND, seconds, "\n".join(violations)[:2000])

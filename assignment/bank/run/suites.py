@@ -30,6 +30,7 @@ from assignment.bank.run.suite_cases import (
     SKIPPED,
     SLOW,
     TASK,
+    WALL,
     WRONG,
     SuiteTask,
 )
@@ -128,7 +129,7 @@ class EngineRun:
         size = -1
         while process.poll() is None:
             try:
-                process.wait(self.limit_s + GRACE_S)
+                process.wait(WALL * self.limit_s + GRACE_S)
             except subprocess.TimeoutExpired:
                 if kept.stat().st_size == size:
                     process.kill()
@@ -141,9 +142,9 @@ class EngineRun:
         command = [sys.executable, "-m", "assignment.bank.run.suite_cases", name, str(values)]
         line = {"case": name, "kind": SLOW, "error": "", "seconds": self.limit_s}
         try:
-            done = subprocess.run(
-                command, cwd=self.folder, env=self.environment(job), capture_output=True, timeout=self.limit_s + GRACE_S
-            )
+            until = WALL * self.limit_s + GRACE_S
+            environment = self.environment(job)
+            done = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, timeout=until)
             last = done.stdout.decode(errors="replace").strip().rpartition("\n")[2]
             line = json.loads(last) if last.startswith('{"case"') else {**line, "kind": OTHER, "error": ENDED}
         except subprocess.TimeoutExpired:
@@ -196,7 +197,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", default="", metavar="TEXT", help="files that have this in their name")
     parser.add_argument("--shard", type=shard_of, default=(1, 1), metavar="I/N", help="a part of each suite's files")
     parser.add_argument("--per-function", type=int, default=5, metavar="N", help="cases of each test (5)")
-    parser.add_argument("--limit", type=float, default=60.0, metavar="S", help="seconds that a case may take (60)")
+    parser.add_argument("--limit", type=float, default=60.0, metavar="S", help="CPU seconds that a case may take (60)")
     parser.add_argument("--write", action="store_true", help="write the section of results.md")
 
 
@@ -242,6 +243,6 @@ def main(
     print("\n".join(table(kept)))
     if write:
         part = "" if shard == (1, 1) else f" Of each suite's files a part, {shard[0]}/{shard[1]}."
-        limits = f"At most {per_function} cases of a test, each of at most {limit:g} s.{part}"
+        limits = f"At most {per_function} cases of a test, each of at most {limit:g} s of CPU time.{part}"
         results_page.write(TITLE, "python -m assignment.bank suites --write", "\n".join([limits, "", *table(kept)]))
     return 0
