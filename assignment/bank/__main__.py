@@ -23,6 +23,7 @@ COMMANDS = {  # modules of run/, each with `arguments` and `main`
     "races": "time the reference, and those that cheat the clock, on a GPU",
     "clusters": "measure how throughput grows with the nodes of a cluster",
     "made": "make a class to grade",
+    "suites": "run other people's kernels and tests in the simulator and in Triton's interpreter",
 }
 
 

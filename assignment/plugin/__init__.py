@@ -35,6 +35,7 @@ from assignment.plugin.fixtures import (
 )
 from assignment.plugin.parallel import pytest_runtestloop
 from assignment.sandbox import rungs
+from assignment.simulator import pytest_plugin as simulation
 from assignment.verdict import case, checks, score
 
 if TYPE_CHECKING:
@@ -52,9 +53,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--sandbox", choices=(rungs.AUTO, *rungs.RUNGS), default=rungs.AUTO, help="where it runs")
     group.addoption("--inline", action="store_true", help="call the submission in this process, for a debugger")
     parser.addini("submission", "the folder that holds the cs336_kernels/ to test", default=".")
+    simulation.pytest_addoption(parser)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None, None, None]:
+    """Have tests that call no submission run in the simulator, if asked to."""
+    if early_config.known_args_namespace.simulate or early_config.pluginmanager.has_plugin(simulation.__name__):
+        simulation.begin(early_config, leaves_alone=uses_submission)
+        yield from simulation.pytest_load_initial_conftests(early_config)
+    else:
+        yield
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if config.pluginmanager.has_plugin(simulation.NAME) and config.option.device == "auto":
+        config.option.device = "cpu"  # PyTorch says that there is a GPU
     try:
         checks.problems()
     except CourseError as error:

@@ -33,8 +33,9 @@ the interpreter's plan (run the kernel as Python, once per program) and replaces
     triton_private  what all this takes of Triton beyond its documentation, and where versions differ
     script      runs a script (`python -m assignment.simulator`): `cuda` makes its tensors on the
                 CPU, `frames` finds its lines, `unstored` finds outputs that are used unwritten;
-                `show` prints a trace, and `launch_page` draws what a `recording` has kept as `events`, by the
-                data of `model` and the JavaScript in viewer/; `maps` makes matrices of tensors
+                `pytest_plugin` and `tests_run` do so for tests; `show` prints a trace, and `launch_page` draws what
+                a `recording` has kept as `events`, by the data of `model` and the JavaScript in viewer/; `maps` makes
+                matrices of tensors
 
 A worker calls `install()` once, before it imports Triton or a student's module:
 

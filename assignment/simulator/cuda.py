@@ -212,9 +212,10 @@ def _tell() -> None:
 def patch(places: StorageDevices, where: str = "where the simulator runs kernels") -> None:
     """Replace what a TorchFunctionMode does not reach, for the rest of the process.
 
-    `where` ends the note that is printed once a script asks for a GPU.
+    `where` ends the note that is printed once a script asks for a GPU; without it there is none.
     """
-    _untold.append(where)
+    if where:
+        _untold.append(where)
     answer_as(H100)
     pytorch: Any = torch
     pytorch.cuda.Event = _no_clock

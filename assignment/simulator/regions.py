@@ -123,6 +123,11 @@ class Regions:
     def __iter__(self) -> Iterator[Region]:
         return iter(self._by_number.values())
 
+    @property
+    def most(self) -> int:
+        """The largest number of a tensor."""
+        return len(self._by_number)
+
     def admit(self, name: str, tensor: torch.Tensor) -> Region:
         """Add an argument; its address as the kernel gets it is the region's tagged_address."""
         number = len(self._by_number) + 1

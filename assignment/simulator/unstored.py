@@ -5,8 +5,9 @@ recognised by the pattern of fresh memory, so those of integer tensors are not n
 NumPy.
 """
 
+import contextlib
 import functools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -47,17 +48,26 @@ class _Output:
 
 
 class UnstoredReads(TorchDispatchMode):
-    """While active, checks every operation that reads what the call's launches stored to."""
+    """While active, checks every operation that reads what launches stored to, also those of earlier calls."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.found: list[str] = []  # one for each output
-        self._call = call
+        self._call, self._found = Call(), list[str]()
         self._outputs: dict[int, _Output] = {}  # by address of the storage
+
+    @contextlib.contextmanager
+    def during(self, call: Call) -> Iterator[list[str]]:
+        """Be active while the call's launches run; yields the list of what is found, one text for each output."""
+        outputs = {} if self._call.faults else self._outputs  # what a fault left undone is its own doing
+        self._outputs = {at: output for at, output in outputs.items() if not output.reference.expired()}
+        self._call, self._found = call, []
         call.on_store = self._note
         # these two read without telling a TorchDispatchMode
-        _before(torch.Tensor, "tolist", self._look)
-        _before(torch.Tensor, "__repr__", self._look_at_shown)
+        looks = {"tolist": self._look, "__repr__": self._look_at_shown}
+        with self, contextlib.ExitStack() as stack:
+            for name, look in looks.items():
+                stack.enter_context(_before(torch.Tensor, name, look))
+            yield self._found
 
     def _note(self, name: str, tensor: torch.Tensor) -> None:
         """Record that a launch stores to its argument `name`."""
@@ -112,7 +122,7 @@ class UnstoredReads(TorchDispatchMode):
         for output, text in reports:
             if not output.is_reported:
                 output.is_reported = True
-                self.found.append(text)
+                self._found.append(text)
                 if self._call.recording:
                     self._call.recording.never_stored(text, output.address)
 
@@ -123,8 +133,9 @@ class UnstoredReads(TorchDispatchMode):
         return None if output is None or output.reference.expired() else output
 
 
-def _before(owner: type[torch.Tensor], name: str, first: Callable[[torch.Tensor], None]) -> None:
-    """Make a method call `first` before itself, for the rest of the process."""
+@contextlib.contextmanager
+def _before(owner: type[torch.Tensor], name: str, first: Callable[[torch.Tensor], None]) -> Iterator[None]:
+    """Make a method call `first` before itself."""
     method = getattr(owner, name)
 
     @functools.wraps(method)
@@ -132,7 +143,15 @@ def _before(owner: type[torch.Tensor], name: str, first: Callable[[torch.Tensor]
         first(self)
         return method(self, *args, **kwargs)
 
+    is_own = name in vars(owner)
     setattr(owner, name, both)
+    try:
+        yield
+    finally:
+        if is_own:
+            setattr(owner, name, method)
+        else:
+            delattr(owner, name)
 
 
 def _argument(output: _Output, tensor: torch.Tensor, index: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:

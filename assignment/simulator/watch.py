@@ -30,9 +30,10 @@ from .faults import (
     place,
 )
 from .kernel_values import KernelValue
+from .numerics import ADDRESS
 from .programs import Programs
 from .races import MIXED, Lanes, RaceEvent, Races
-from .regions import Region, Regions
+from .regions import NUMBER_AT, Region, Regions
 from .scheduled import Order, ScheduledRun, stored_to
 from .trace import LaunchCost, Traffic, distinct
 from .undefined import (
@@ -161,6 +162,10 @@ class Watch:
             if self.undefined.met and not (self.programs and self.programs.now.has_slept):
                 self._try_undefined(body, self._journal[first:])
         self._largest = max(self._largest, self._steps)
+
+    def untagged(self, addresses: np.ndarray) -> np.ndarray:
+        """Return addresses as a GPU has them; integers that are no tensor's stay as they are."""
+        return np.where(addresses >> NUMBER_AT <= self._regions.most, addresses & ADDRESS, addresses)
 
     def leave(self) -> Callable[[], None]:
         """Let another program run; returns what goes on with this one."""
