@@ -253,15 +253,15 @@ def student_tree(tree: Tree) -> Tree:
     kept = {path: file for path, file in kept.items() if path not in pages}
     kept |= {path: File(text.encode()) for path, text in written.items()}
     package = stubs(tree)
-    if page := kept.get(notebook.PAGE):
-        files = {path: file.data.decode() for path, file in package.items()}
+    if page := written.get(notebook.PAGE):
+        named = in_course.EXERCISES.search(pages[notebook.PAGE])
+        files = {name: operators.operator_of(name).file for name in (named[1].split() if named else ())}
         exercises = {
-            function.name: (each.file, files[each.file])
-            for each in operators.operators()
-            for function in each.functions
-            if each.file in files and has(function)
+            name: (file, package[file].data.decode())
+            for name, file in files.items()
+            if file in package and has(operators.functions()[name])
         }
-        kept[notebook.NOTEBOOK] = File(notebook.of_page(page.data.decode(), exercises, course().repository))
+        kept[notebook.NOTEBOOK] = File(notebook.of_page(page, exercises, course().repository))
     return agreed(dict(sorted((kept | package).items())), pages)
 
 

@@ -10,7 +10,6 @@ from assignment.protocol.messages import Writable
 PAGE, NOTEBOOK = "handout/triton.md", "play.ipynb"  # which lies where that page's play.py would: in the root
 FENCE = re.compile(r"^```(\w+)[^\n]*\n(.*?)\n```$", re.MULTILINE | re.DOTALL)
 RELATIVE = re.compile(r"\]\((?![a-z]+:|#)")  # before the address of a link to another file
-EXERCISES = re.compile(r"<!-- exercises: (.*?) -->\n*")  # names functions; stands where their cells belong
 FOLDER = "exercises"
 SETUP = f"""\
 import os
@@ -40,10 +39,10 @@ Functions of the assignment. Fill in the stub, and run its cell, which writes it
 files lie in `{FOLDER}/`, so yours in `cs336_kernels/` stay as they are: copy what is right."""
 
 
-def of_page(text: str, stubs: Mapping[str, tuple[str, str]] | None = None, repository: str = "") -> bytes:
+def of_page(text: str, exercises: Mapping[str, tuple[str, str]] | None = None, repository: str = "") -> bytes:
     """Return the notebook; what blocks print is left out, as a reader's own run prints it.
 
-    stubs has path and text of the file of each function that may be an exercise; repository is an address to clone.
+    exercises has path and text of the stub of each function to write; repository is an address to clone.
     """
     otherwise = FETCH.replace("REPOSITORY", repr(repository)) if repository else NO_COPY
     cells = [_cell("code", SETUP.replace("ELSE", otherwise))]
@@ -58,20 +57,16 @@ def of_page(text: str, stubs: Mapping[str, tuple[str, str]] | None = None, repos
             prose += f"$$\n{content}\n$$"
         elif language != "output":
             prose += block[0]
-    before, *asked = EXERCISES.split(prose + text[at:])
-    cells += _prose(before)
-    for names, after in zip(asked[::2], asked[1::2], strict=True):
-        cells += [*_exercises(names.split(), stubs or {}), *_prose(after)]
+    cells += [*_prose(prose + text[at:]), *_exercises(exercises or {})]
     cells = [{"id": f"cell-{number}", **cell} for number, cell in enumerate(cells)]
     kernel = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
     told = {"cells": cells, "metadata": kernel, "nbformat": 4, "nbformat_minor": 5}
     return json.dumps(told, indent=1, ensure_ascii=False).encode() + b"\n"
 
 
-def _exercises(names: list[str], stubs: Mapping[str, tuple[str, str]]) -> list[dict[str, Writable]]:
+def _exercises(exercises: Mapping[str, tuple[str, str]]) -> list[dict[str, Writable]]:
     cells: list[dict[str, Writable]] = []
-    for name in [name for name in names if name in stubs]:
-        path, source = stubs[name]
+    for name, (path, source) in exercises.items():
         chapter = re.search(r"handout/\w+\.md", source)
         cells += _prose("" if cells else INTRODUCTION)
         cells.append(_cell("markdown", f"### `{name}`\n\n" + (f"[Its chapter]({chapter[0]})" if chapter else "")))
