@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from assignment.commands import handout
-from assignment.course import CourseError
+from assignment.course import CourseError, course
 from assignment.handout import in_course, notebook
 from assignment.verdict import checks
 from tests import operators
@@ -252,9 +252,17 @@ def student_tree(tree: Tree) -> Tree:
     written = in_course.pages(pages)
     kept = {path: file for path, file in kept.items() if path not in pages}
     kept |= {path: File(text.encode()) for path, text in written.items()}
-    if page := kept.get(notebook.PAGE):
-        kept[notebook.NOTEBOOK] = File(notebook.of_page(page.data.decode()))
-    return agreed(dict(sorted((kept | stubs(tree)).items())), pages)
+    package = stubs(tree)
+    if page := written.get(notebook.PAGE):
+        named = in_course.EXERCISES.search(pages[notebook.PAGE])
+        files = {name: operators.operator_of(name).file for name in (named[1].split() if named else ())}
+        exercises = {
+            name: (file, package[file].data.decode())
+            for name, file in files.items()
+            if file in package and has(operators.functions()[name])
+        }
+        kept[notebook.NOTEBOOK] = File(notebook.of_page(page, exercises, course().repository))
+    return agreed(dict(sorted((kept | package).items())), pages)
 
 
 def pages_of(tree: Tree) -> dict[str, str]:

@@ -110,14 +110,13 @@ def _rmsnorm_backward_kernel(
     stride_gyr, stride_gyd, stride_xr, stride_xd, stride_wd, stride_rstdr,
     stride_gxr, stride_gxd, stride_pr, stride_pd,
     n_rows, d,
-    ROWS_TILE_SIZE: tl.constexpr, D_TILE_SIZE: tl.constexpr, IS_IN_REGISTERS: tl.constexpr,
+    ROWS_TILE_SIZE: tl.constexpr, D_TILE_SIZE: tl.constexpr, IS_ONE_TILE: tl.constexpr,
 ):  # fmt: skip
-    """One program a column tile and a share of the row tiles: every n_row_programs-th of them.
+    """One program a share of the row tiles, every n_programs-th of them; it walks along the columns of each twice.
 
-    grad_y, x and grad_x (n_rows, d), w (d,), rstd (n_rows,), partial_grad_w (n_row_programs, d) in float32: the part
-    of grad_weight that comes from the rows of one program.
-    IS_IN_REGISTERS: a tile is whole rows, held until their mean_j(w_j grad_y_ij x̂_ij) is known. Otherwise a program
-    walks along a row for the mean, then reads its own columns of it again, through the cache.
-    Grid: (n_row_programs, ⌈d / D_TILE_SIZE⌉).
+    grad_y, x and grad_x (n_rows, d), w (d,), rstd (n_rows,), partial_grad_w (n_programs, d) in float32: the part of
+    grad_weight that comes from the rows of one program, zeros at first.
+    IS_ONE_TILE: d <= D_TILE_SIZE; both walks then share one load, and column sums stay in registers until the end.
+    Grid: (n_programs,).
     """
     raise NotImplementedError("cs336_kernels/rmsnorm.py: _rmsnorm_backward_kernel, handout/rmsnorm.md")

@@ -100,10 +100,10 @@ def _weighted_sum_backward_kernel(
     n_rows, d,
     ROWS_TILE_SIZE: tl.constexpr, D_TILE_SIZE: tl.constexpr,
 ):  # fmt: skip
-    """One program a column tile and a share of the row tiles: every n_row_programs-th of them.
+    """One program a tile of rows, which walks along the columns.
 
-    grad_y (n_rows,), x and grad_x (n_rows, d), w (d,), partial_grad_w (n_row_programs, d) in float32: the part of
+    grad_y (n_rows,), x and grad_x (n_rows, d), w (d,), partial_grad_w (n_programs, d) in float32: the part of
     grad_weight that comes from the rows of one program.
-    Grid: (n_row_programs, ⌈d / D_TILE_SIZE⌉).
+    Grid: (⌈n_rows / ROWS_TILE_SIZE⌉,).
     """
     raise NotImplementedError("cs336_kernels/weighted_sum.py: _weighted_sum_backward_kernel, handout/weighted_sum.md")

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 MAP_LINES, MAP_COLUMNS = 8, 64
+PARTS = 64, 64  # of a map at most, where rows and columns that are alike are one
 LARGEST_OVER = 1e9  # of a map: JSON has no infinity
 FLOAT32_EPS = torch.finfo(torch.float32).eps
 
@@ -249,7 +250,10 @@ class Map:
     shape: tuple[int, int]
     tile: tuple[int, int]
     cells: tuple[str, ...]  # . right, + partly wrong, # wrong, N NaN
-    over: tuple[tuple[float, ...], ...]  # the largest error in each tile, in its bounds; at most LARGEST_OVER
+    heights: tuple[int, ...]  # rows that are alike, as a picture shows them
+    widths: tuple[int, ...]  # columns
+    signs: tuple[str, ...]  # of these parts
+    over: tuple[tuple[float, ...], ...]  # the largest error in each part, in its bounds; at most LARGEST_OVER
 
     @property
     def lines(self) -> list[str]:
@@ -272,17 +276,54 @@ def where_wrong(name: str, got: Tensor, over: Tensor, rows: bool) -> Map | None:
     batch = tuple((over > 1).nonzero()[0].tolist())[: over.ndim - inner]
     over, nan = (x[batch].reshape(-1 if inner == 2 else 1, x.shape[-1]) for x in (over, got.isnan()))
     wrong = over > 1
-    height, width = (_tile(n, most) for n, most in zip(wrong.shape, (MAP_LINES, MAP_COLUMNS), strict=True))
-    tiles = [
-        [(slice(top, top + height), slice(left, left + width)) for left in range(0, wrong.shape[1], width)]
-        for top in range(0, wrong.shape[0], height)
-    ]
-    cells = tuple("".join(_mark(wrong[tile], nan[tile]) for tile in row) for row in tiles)
+    tile = [_tile(n, most) for n, most in zip(wrong.shape, (MAP_LINES, MAP_COLUMNS), strict=True)]
+    cells = _signs(wrong, nan, *(_equal(n, size) for n, size in zip(wrong.shape, tile, strict=True)))
     if len(signs := set("".join(cells))) == 1 or signs == {"+", "#"}:
         return None
     where = f"{name}[{', '.join(map(str, batch))}]" if batch else name
-    largest = tuple(tuple(round(min(over[tile].max().item(), LARGEST_OVER), 3) for tile in row) for row in tiles)
-    return Map(where, (wrong.shape[0], wrong.shape[1]), (height, width), cells, largest)
+    heights, widths = _alike(wrong, nan, over)
+    largest = tuple(
+        tuple(round(min(part.max().item(), LARGEST_OVER), 3) for part in rows.split(widths, dim=1))
+        for rows in over.split(heights)
+    )
+    shape, parts = (wrong.shape[0], wrong.shape[1]), _signs(wrong, nan, heights, widths)
+    return Map(where, shape, (tile[0], tile[1]), cells, tuple(heights), tuple(widths), parts, largest)
+
+
+def _alike(wrong: Tensor, nan: Tensor, over: Tensor) -> tuple[list[int], list[int]]:
+    """Return how many rows, and how many columns, are wrong alike, one group after the other, for all of a matrix.
+
+    Where that makes more than PARTS, elements are first joined to tiles, as small as will do.
+    """
+    size = [1, 1]
+    while True:
+        whole, any_wrong, any_nan = (_pooled(x.double(), size) for x in (~wrong, wrong, nan))
+        level = sum((_pooled(over, size) > reach).int() for reach in (10.0, 1000.0))
+        kinds = torch.stack([whole, any_wrong, any_nan])
+        groups = []
+        for axis, n in enumerate(wrong.shape):
+            lines = torch.cat([kinds.movedim(axis + 1, 0).flatten(1), level.amax(1 - axis)[:, None]], dim=1)
+            changes = (lines[1:] != lines[:-1]).any(1).nonzero().flatten() + 1
+            ends = [0, *(changes * size[axis]).tolist(), n]
+            groups.append([b - a for a, b in itertools.pairwise(ends)])
+        too_many = [len(group) > most for group, most in zip(groups, PARTS, strict=True)]
+        if not any(too_many):
+            return groups[0], groups[1]
+        size = [side * (1 + is_over) for side, is_over in zip(size, too_many, strict=True)]
+
+
+def _pooled(x: Tensor, size: list[int]) -> Tensor:
+    """Return the largest of each tile."""
+    return torch.nn.functional.max_pool2d(x[None, None], size, ceil_mode=True)[0, 0]
+
+
+def _equal(n: int, size: int) -> list[int]:
+    return [min(size, n - first) for first in range(0, n, size)]
+
+
+def _signs(wrong: Tensor, nan: Tensor, heights: list[int], widths: list[int]) -> tuple[str, ...]:
+    rows = zip(wrong.split(heights), nan.split(heights), strict=True)
+    return tuple("".join(map(_mark, a.split(widths, dim=1), b.split(widths, dim=1))) for a, b in rows)
 
 
 def _tile(n: int, most: int) -> int:

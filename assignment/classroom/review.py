@@ -98,5 +98,5 @@ def _show(finding: Evidence, folder: Path, console: Console) -> None:
 def _show_code(excerpt: Excerpt, console: Console) -> None:
     console.print(Text(f"  {excerpt.path}", "dim"))
     for number, line in excerpt.lines:
-        mark = ">" if number == excerpt.line else " "
+        mark = ">" if number in excerpt.named else " "
         console.print(Text(f"  {mark} {number:>5} | {line}"))

@@ -1,5 +1,6 @@
 """`grade.py --html FILE`: the report as a page, with pictures of where results are wrong and the code around faults."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +17,8 @@ from assignment.verdict import causes, reporting, score
 from assignment.verdict.entries import CheckEntry, MapEntry, Report
 
 REFRESH_S = 2  # of a page that --watch keeps
-CELL = 14  # units of a picture
-WIDEST = 640  # units of a picture: cells are narrower beyond
+CELL, LEAST = 14, 2  # units of a picture: of an element at most, of a part at least
+WIDEST, HIGHEST = 640, 300  # units of a picture
 CHART_HEIGHT, CHART_STEP = 60, 12  # units: of the scores so far
 NOT_A_NUMBER = "N"  # of a map's cells; the others are . right, + partly wrong, # wrong
 REACH = (1.0, 10.0, 1000.0)  # the largest errors of the first levels, in bounds
@@ -92,10 +93,12 @@ def address(citation: str) -> str:
 
 @dataclass(frozen=True)
 class Cell:
-    """A tile of a result: where it is drawn, how it is coloured and what it says of itself."""
+    """A part of a result that is wrong alike: where it is drawn, how it is coloured and what it says of itself."""
 
     x: float
     y: float
+    width: float
+    height: float
     level: int
     is_partly: bool
     says: str
@@ -109,23 +112,28 @@ class Drawn:
     case: str
     width: float
     height: float
-    side: tuple[float, float]
     cells: list[Cell]
     legend: list[tuple[int, str]]
 
 
 def map_of(found: MapEntry) -> Drawn:
-    """Return the picture of a check's `map`."""
-    levels = [list(map(level, *row)) for row in zip(found["cells"], found["over"], strict=True)]
-    wide, high = min(CELL, WIDEST / len(levels[0])), float(CELL)
+    """Return the picture of a check's `map`, to scale, but that no part is thinner than LEAST."""
+    columns, rows = _sides(found["widths"], WIDEST), _sides(found["heights"], HIGHEST)
     cells = [
-        Cell(wide * column, high * row, level, found["cells"][row][column] == "+", _says(found, row, column))
-        for row, of_row in enumerate(levels)
-        for column, level in enumerate(of_row)
+        Cell(x, y, width, height, level(sign, found["over"][i][j]), sign == "+", _says(found, i, j))
+        for i, (y, height) in enumerate(rows)
+        for j, ((x, width), sign) in enumerate(zip(columns, found["signs"][i], strict=True))
     ]
-    used = {level for of_row in levels for level in of_row}
+    used = {cell.level for cell in cells}
     legend = [(i, name) for i, name in enumerate(LEVELS) if i in used]
-    return Drawn(found["name"], found["case"], wide * len(levels[0]), high * len(levels), (wide, high), cells, legend)
+    return Drawn(found["name"], found["case"], sum(columns[-1]), sum(rows[-1]), cells, legend)
+
+
+def _sides(sizes: Sequence[int], most: float) -> list[tuple[float, float]]:
+    """Return where each part begins, and how long it is."""
+    unit = min(CELL, (most - LEAST * len(sizes)) / sum(sizes))
+    lengths = [LEAST + unit * size for size in sizes]
+    return list(zip(itertools.accumulate(lengths, initial=0.0), lengths, strict=False))
 
 
 def level(cell: str, error: float) -> int:
@@ -135,11 +143,11 @@ def level(cell: str, error: float) -> int:
 
 def _says(found: MapEntry, row: int, column: int) -> str:
     places = [
-        f"{name} {tile * i}–{min(tile * (i + 1), size) - 1}"
-        for name, i, tile, size in zip(("rows", "columns"), (row, column), found["tile"], found["shape"], strict=True)
+        f"{name} {sum(sizes[:i])}–{sum(sizes[: i + 1]) - 1}" if sizes[i] > 1 else f"{name[:-1]} {sum(sizes[:i])}"
+        for name, i, sizes in (("rows", row, found["heights"]), ("columns", column, found["widths"]))
     ]
     where = ", ".join(places if found["shape"][0] > 1 else places[1:])
-    sign, error = found["cells"][row][column], found["over"][row][column]
+    sign, error = found["signs"][row][column], found["over"][row][column]
     if sign == NOT_A_NUMBER:
         return f"{where}: NaN"
     part = {".": "right", "+": "partly wrong", "#": "all wrong"}[sign]

@@ -146,33 +146,60 @@ def causal_tiles() -> Drawing:
     return drawing
 
 
+def keys_walk() -> Drawing:
+    """Draw a program of the forward pass in its third step: Q stays, tiles of K and V come one after another."""
+    drawing = Drawing(640, 330, "Forward: a program keeps its tile of Q while tiles of K and V pass")
+    n, now, left, width = 5, 2, 150, 92
+    drawing.text(left, 24, "K and V in HBM: one tile of each a step", bold=True)
+    drawing.arrow(left + 300, 19, left + n * width - 8, 19)
+    for key in range(n):
+        x, colour = left + key * width, "orange" if key == now else "none"
+        for row, name in enumerate("KV"):
+            drawing.rect(x, 36 + 36 * row, width - 8, 30, colour, "orange-line", dash=key != now, radius=3)
+            drawing.text(x + width / 2 - 4, 56 + 36 * row, f"{name} {key}", anchor="middle")
+        drawing.rect(x, 142, width - 8, 60, "orange" if key == now else "none", "grey-line", dash=key != now, radius=3)
+        words = "forgotten" if key < now else "S, then P" if key == now else "to come"
+        drawing.text(x + width / 2 - 4, 177, words, anchor="middle", size=12, colour="ink" if key == now else "soft")
+    middle = left + (now + 0.5) * width - 4
+    drawing.arrow(middle, 104, middle, 140)
+    drawing.box(20, 142, 96, 60, "Q: loaded\nonce, stays", "blue")
+    drawing.arrow(118, 172, 148, 172)
+    drawing.arrow(middle, 204, middle, 238)
+    drawing.note(middle + 12, 226, "rescales by α, and adds")
+    drawing.box(left, 240, n * width - 8, 36, "m, l, acc: in registers, from the first step to the last", "green")
+    drawing.note(
+        20, 304, "After the last tile: o = acc / l, lse = m + ln l. Causal: the walk ends at the last key that the tile"
+    )
+    drawing.note(
+        20, 320, "of Q sees. Every other tile of Q has a program of its own, which walks along the same K and V."
+    )
+    return drawing
+
+
 def recomputation() -> Drawing:
     """Draw what forward saves for backward: o and one number a query, to recompute P by tiles."""
-    drawing = Drawing(720, 300, "Forward leaves o and lse; backward makes each tile of P again")
-    drawing.text(20, 28, "forward", bold=True)
-    drawing.text(276, 28, "kept in HBM", bold=True)
-    drawing.text(486, 28, "backward, tile by tile", bold=True)
-    drawing.box(20, 66, 150, 44, "S, P: tiles on the\nchip, forgotten", "grey", size=12)
-    sizes = {"q, k, v": QKVO * 3 / 4, "o": QKVO / 4, "lse": HEADS * TOKENS * 4}
-    for row, (name, n_bytes) in enumerate(sizes.items()):
-        y = 44 + 42 * row
-        drawing.box(276, y, 74, 32, name, "blue")
-        unit, words = (1e9, "GB") if n_bytes > 1e9 else (1e6, "MB")
-        drawing.note(358, y + 21, f"{n_bytes / unit:.0f} {words}")
-    drawing.arrow(172, 88, 272, 102)
-    drawing.arrow(172, 92, 272, 144)
-    drawing.rect(276, 176, 140, 40, "none", "red-line", dash=True, radius=3)
-    drawing.text(346, 193, "P: not kept", anchor="middle", size=12, colour="red-line")
-    drawing.text(346, 209, f"it would be {SQUARE / 1e9:.1f} GB", anchor="middle", size=12, colour="red-line")
-    drawing.box(486, 44, 214, 32, "S ← scale · Q Kᵀ", "orange")
-    drawing.box(486, 98, 214, 32, "P ← exp(S − lse)", "orange")
-    drawing.box(486, 152, 214, 32, "dP, dS, the gradients", "grey", size=12)
-    drawing.arrow(593, 78, 593, 96)
-    drawing.arrow(593, 132, 593, 150)
-    drawing.arrow(420, 60, 482, 60)
-    drawing.arrow(420, 144, 482, 118)
-    words = "16 heads, 16,384 tokens, d = 128, bf16; lse in float32. One matrix product and one exponential a tile"
-    drawing.note(20, 250, f"{words}\nbring P back: no maximum and no sum, since lse holds both.")
+    drawing = Drawing(640, 300, "Forward leaves o and lse; backward makes each tile of P again")
+    sizes = {"q, k, v": QKVO * 3 / 4, "lse": HEADS * TOKENS * 4, "o": QKVO / 4}
+    backward = ["S ← scale · Q Kᵀ", "P ← exp(S − lse)", "dP, dS, the gradients"]
+    for x, words in ((20, "forward"), (236, "in HBM"), (446, "backward, tile by tile")):
+        drawing.text(x, 26, words, bold=True)
+    drawing.box(20, 42, 140, 144, "a tile of S, of P\non the chip,\nthen forgotten", "grey")
+    for row, ((name, n_bytes), words) in enumerate(zip(sizes.items(), backward, strict=True)):
+        y = 42 + 54 * row
+        unit, suffix = (1e9, "GB") if n_bytes > 1e9 else (1e6, "MB")
+        drawing.box(236, y, 134, 36, f"{name}: {n_bytes / unit:.0f} {suffix}", "blue")
+        drawing.arrow(*((234, y + 18, 162, y + 18) if row == 0 else (162, y + 18, 234, y + 18)))
+        drawing.arrow(372, y + 18, 444, y + 18)
+        drawing.box(446, y, 176, 36, words, "grey" if row == 2 else "orange")
+        if row:
+            drawing.arrow(534, y - 18, 534, y - 1)
+    drawing.rect(236, 204, 134, 44, "none", "red-line", dash=True, radius=3)
+    drawing.text(303, 222, "P: not kept", anchor="middle", size=12, colour="red-line")
+    drawing.text(303, 240, f"it would be {SQUARE / 1e9:.1f} GB", anchor="middle", size=12, colour="red-line")
+    drawing.note(20, 272, "16 heads, 16,384 tokens, d = 128, bf16; lse in float32. One product and one exponential")
+    drawing.note(
+        20, 289, "a tile bring P back. k and v, too, are read by the last step, and grad_o, which is not kept."
+    )
     return drawing
 
 

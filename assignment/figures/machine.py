@@ -10,26 +10,31 @@ from assignment.figures.svg import Drawing
 BANDWIDTH = 4.28e12  # bytes per second, a large copy
 BF16_PEAK = 700e12  # operations per second, tensor cores
 
-MEMORIES = [  # name, bytes in all, in words, how fast, colour
-    ("registers", 132 * 256e3, "132 × 256 KB", "one cycle", "green"),
-    ("shared memory, L1", 132 * 256e3, "132 × 256 KB", "tens of cycles; one program has up to 227 KB", "green"),
-    ("L2 cache", 50e6, "50 MB", "a few times the bandwidth of HBM", "orange"),
-    ("HBM, “global memory”", 141e9, "141 GB", "4.28 TB/s, after hundreds of cycles of delay", "blue"),
-]
-
 
 def memory() -> Drawing:
-    """Draw four memories, as wide as the logarithm of their size."""
-    drawing = Drawing(720, 300, "The memories of an H200, from registers to HBM")
-    drawing.rect(14, 12, 692, 128, "none", "green-line", dash=True, radius=6)
-    drawing.note(694, 30, "in the 132 multiprocessors", anchor="end")
-    for row, (name, size, amount, speed, colour) in enumerate(MEMORIES):
-        y, width = 42 + 50 * row + 20 * (row >= 2), 38 * (log10(size) - 4.6)
-        drawing.text(180, y + 21, name, anchor="end")
-        drawing.rect(192, y, width, 32, colour, f"{colour}-line", radius=3)
-        drawing.text(200, y + 21, amount)
-        drawing.note(198 + width, y + 21, speed)
-    drawing.note(192, 290, "bar: logarithm of the size; a kernel is fast when tiles stay in the upper two")
+    """Draw the memories of a GPU as they lie: two in each multiprocessor, L2 and HBM below them."""
+    drawing = Drawing(640, 356, "The memories of an H200, from registers to HBM")
+    for column, name in enumerate(("multiprocessor 0", "multiprocessor 1", "multiprocessor 131")):
+        x = 20 + 144 * column + 22 * (column == 2)
+        drawing.rect(x, 14, 132, 142, "none", "green-line", dash=True, radius=6)
+        drawing.text(x + 66, 34, name, anchor="middle", size=12)
+        drawing.box(x + 10, 46, 112, 40, "registers\n256 KB", "green", size=12)
+        drawing.box(x + 10, 104, 112, 42, "shared memory,\nL1: 256 KB", "green", size=12)
+        drawing.arrow(x + 66, 102, x + 66, 88, thick=1)
+        drawing.arrow(x + 66, 184, x + 66, 158)
+    drawing.text(306, 90, "…", anchor="middle", size=18)
+    drawing.box(20, 186, 442, 44, "L2 cache: 50 MB, for all", "orange", size=14)
+    drawing.arrow(241, 264, 241, 232)
+    drawing.box(20, 266, 442, 58, "HBM, “global memory”: 141 GB", "blue", size=14)
+    for y, name, speed in (
+        (62, "registers", "in one cycle"),
+        (120, "shared memory", "tens of cycles; a\nprogram has up to 227 KB"),
+        (204, "L2", "a few times the\nbandwidth of HBM"),
+        (286, "HBM", "4.28 TB/s, after\nhundreds of cycles"),
+    ):
+        drawing.text(478, y, name, size=12, bold=True)
+        drawing.note(478, y + 16, speed)
+    drawing.note(20, 346, "A kernel is fast when it fetches a tile once, and then works above: green.")
     return drawing
 
 

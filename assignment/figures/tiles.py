@@ -102,26 +102,122 @@ def weighted_sum() -> Drawing:
 
 def partial_sums() -> Drawing:
     """Draw three programs that stride over rows of x, and the sum of their partial sums."""
-    drawing = Drawing(720, 356, "Three programs stride over row tiles; each writes one row of partial column sums")
-    n_programs, n_tiles, height = 3, 8, 30
-    drawing.text(20, 28, "grad_y and x: eight tiles of rows", bold=True)
+    drawing = Drawing(640, 316, "Three programs stride over row tiles; each writes one row of partial column sums")
+    n_programs, n_tiles = 3, 8
+    for x, words in ((20, "x, grad_y"), (130, "tiles, one after another"), (372, "registers"), (506, "memory")):
+        drawing.text(x, 26, words, bold=True)
     for tile in range(n_tiles):
-        drawing.box(20, 42 + tile * height, 190, height - 4, f"tile {tile}: program {tile % n_programs}",
-                    COLOURS[tile % n_programs], size=12)  # fmt: skip
-    drawing.text(292, 28, "registers, float32", bold=True)
-    drawing.text(510, 28, "partial (3, d)", bold=True)
+        drawing.box(20, 42 + 24 * tile, 76, 22, str(tile), COLOURS[tile % n_programs])
     for program in range(n_programs):
-        y = 76 + 72 * program
-        for tile in range(program, n_tiles, n_programs):
-            drawing.arrow(212, 55 + tile * height, 288, y + 14, f"{COLOURS[program]}-line", thick=1)
-        drawing.box(292, y - 2, 158, 34, f"column sums of {program}", COLOURS[program], size=12)
-        drawing.arrow(452, y + 15, 506, 62 + 34 * program, f"{COLOURS[program]}-line")
-        drawing.box(510, 46 + 34 * program, 186, 30, f"row {program}", COLOURS[program], size=12)
-    drawing.arrow(603, 150, 603, 190)
-    drawing.note(614, 176, "sum over rows")
-    drawing.box(510, 194, 186, 32, "grad_weight (d,)", "grey", size=12)
+        y, colour = 42 + 64 * program, COLOURS[program]
+        drawing.note(130, y + 12, f"program {program}")
+        for turn, tile in enumerate(range(program, n_tiles, n_programs)):
+            drawing.box(130 + 64 * turn, y + 18, 44, 32, str(tile), colour)
+            if turn:
+                drawing.arrow(130 + 64 * turn - 19, y + 34, 130 + 64 * turn - 1, y + 34)
+        drawing.arrow(174 + 64 * turn, y + 34, 370, y + 34)
+        drawing.box(372, y + 18, 92, 32, "column sums", colour, size=12)
+        drawing.arrow(466, y + 34, 504, y + 34)
+        drawing.box(506, y + 18, 116, 32, f"row {program} of partial", colour, size=12)
+    drawing.arrow(564, 222, 564, 250)
+    drawing.note(556, 240, "after the kernel: sum over the three rows", anchor="end")
+    drawing.box(506, 252, 116, 32, "grad_weight", "grey")
     drawing.note(
-        20, 308, "No two programs write to the same cell, so nothing is lost, and every run adds in the same order."
+        20, 304, "No two programs write to one cell. A row for each program, not for each tile: partial is small."
     )
-    drawing.note(20, 324, "The buffer has a row for each program, not for each row of x: it stays small.")
+    return drawing
+
+
+N, TILE_SIZE = 3000, 1024  # handout.md
+
+
+def vector_add() -> Drawing:
+    """Draw the programs of the first kernel over its elements, with the mask of the last."""
+    drawing = Drawing(640, 214, "Three programs of 1024 places over 3000 elements; the last masks 72 places")
+    left, width, n_programs = 20.0, 200, -(-N // TILE_SIZE)
+    unit = width / TILE_SIZE
+    end = left + N * unit
+    for program in range(n_programs):
+        x, first = left + program * width, program * TILE_SIZE
+        last = min(first + TILE_SIZE, N)
+        drawing.text(x + width / 2, 28, f"program {program}", anchor="middle", bold=True, size=14)
+        drawing.note(x + width / 2, 48, f"at = {first} … {first + TILE_SIZE - 1}", anchor="middle")
+        drawing.rect(x, 60, width, 44, "hatch", "grey-line", dash=True)
+        drawing.rect(x, 60, (last - first) * unit, 44, COLOURS[program], "none")
+        drawing.rect(x, 60, width, 44, "none", f"{COLOURS[program]}-line", thick=2)
+        places = "" if last - first == TILE_SIZE else f" of {TILE_SIZE}"
+        drawing.text(x + (last - first) * unit / 2, 87, f"{last - first}{places}", anchor="middle", size=14)
+    drawing.rect(left, 118, end - left, 30, "grey", "ink", thick=2)
+    drawing.text((left + end) / 2, 138, f"x in memory: {N} elements", anchor="middle", size=14)
+    drawing.line(end, 54, end, 160, "red-line", thick=2)
+    drawing.text(end + 12, 178, f"n = {N}", anchor="end", size=14, colour="red-line")
+    drawing.note(left, 178, f"mask = at < n: the last {n_programs * TILE_SIZE - N} places of program {n_programs - 1}")
+    drawing.note(left, 196, "neither load nor store: no memory is there.")
+    return drawing
+
+
+def shapes() -> Drawing:
+    """Draw two tiles of one dimension that make one of two, and what a sum along either axis leaves."""
+    drawing = Drawing(640, 304, "rows[:, None] and cols[None, :] make a tile of 2 × 4; a sum along an axis removes it")
+    rows, cols, left, top, w, h = (0, 10), (0, 1, 2, 3), 206, 92, 50, 40
+    tile = [[row + col for col in cols] for row in rows]
+    drawing.text(left + 2 * w, 28, "cols[None, :]", anchor="middle", bold=True)
+    for j, col in enumerate(cols):
+        drawing.box(left + j * w, 38, w - 4, 28, str(col), "orange", size=14)
+    drawing.note(left + 4 * w + 6, 57, "(1, 4): the same in each row")
+    drawing.text(144, top + 12, "rows[:, None]", anchor="end", bold=True)
+    drawing.note(144, top + 32, "(2, 1): the same", anchor="end")
+    drawing.note(144, top + 48, "in each column", anchor="end")
+    for i, row in enumerate(rows):
+        drawing.box(154, top + i * h, 36, h - 4, str(row), "blue", size=14)
+        for j in range(len(cols)):
+            drawing.box(left + j * w, top + i * h, w - 4, h - 4, str(tile[i][j]), "grey", size=14)
+        drawing.box(left + 4 * w + 36, top + i * h, 40, h - 4, str(sum(tile[i])), "green", size=14)
+    drawing.text(176, 57, "+", size=18)
+    drawing.arrow(left + 4 * w + 2, top + h - 2, left + 4 * w + 32, top + h - 2)
+    drawing.text(left + 4 * w + 84, top + 18, "tl.sum(x, axis=1)", bold=True)
+    drawing.note(left + 4 * w + 84, top + 38, "(2,): a number a row")
+    drawing.note(left + 4 * w + 84, top + 54, "(axis 1 is gone)")
+    drawing.arrow(left + 2 * w, top + 2 * h + 2, left + 2 * w, top + 2 * h + 30)
+    for j in range(len(cols)):
+        total = sum(tile[i][j] for i in range(len(rows)))
+        drawing.box(left + j * w, top + 2 * h + 34, w - 4, 32, str(total), "green", size=14)
+    drawing.text(left - 10, top + 2 * h + 48, "tl.sum(x, axis=0)", anchor="end", bold=True)
+    drawing.note(left - 10, top + 2 * h + 66, "(4,): a number a column", anchor="end")
+    drawing.note(20, 274, "To use sums of rows in the tile again, give them back the axis: sums[:, None] is (2, 1).")
+    drawing.note(20, 292, "sums[None, :] would be (1, 2): an error here, and a wrong result where a tile is square.")
+    return drawing
+
+
+def removed_component() -> Drawing:
+    """Draw h, its part along x̂, and what is left: the direction of RMSNorm's grad_x."""
+    drawing = Drawing(640, 270, "RMSNorm’s backward pass removes the component of h along x̂")
+    (x0, y0), along, across = (60.0, 224.0), (0.96, -0.28), (-0.28, -0.96)
+    part, rest = 190.0, 130.0
+
+    def at(a: float, b: float) -> tuple[float, float]:
+        return x0 + a * along[0] + b * across[0], y0 + a * along[1] + b * across[1]
+
+    drawing.line(*at(-30, 0), *at(300, 0), "grid")
+    drawing.arrow(*at(0, 0), *at(270, 0), "grey-line", thick=2)
+    drawing.path([at(0, rest), at(part, rest), at(part, 0)], "soft", dash=True)
+    drawing.path([at(part - 12, 0), at(part - 12, 12), at(part, 12)], "soft")
+    drawing.arrow(*at(0, 0), *at(part, 0), "red-line", thick=3)
+    drawing.arrow(*at(0, 0), *at(0, rest), "green-line", thick=3)
+    drawing.arrow(*at(0, 0), *at(part, rest), "blue-line", thick=3)
+    x, y = at(part, rest)
+    drawing.text(x + 10, y + 4, "h = grad_y · w", colour="blue-line", size=14)
+    x, y = at(0, rest)
+    drawing.text(x - 14, y - 54, "h − x̂ · mean(h x̂)", colour="green-line", size=14)
+    x, y = at(270, 0)
+    drawing.text(x + 8, y + 4, "x̂", size=14)
+    x, y = at(part / 2, 0)
+    drawing.text(x + 8, y + 28, "x̂ · mean(h x̂): removed", colour="red-line", size=14)
+    drawing.text(
+        372,
+        58,
+        "y does not change when x grows\nalong itself: x̂ is x divided by\nits own length. So no gradient\n"
+        "may point along x̂: what h has\nthere is taken out, and what is\nleft is scaled by r.",
+    )
+    drawing.note(20, 258, "x̂ has length √d, hence a mean in the place of a sum. (Exactly so where eps is 0.)")
     return drawing

@@ -11,6 +11,7 @@ What a text takes from the course has a comment behind it, which is gone where t
     <!-- of:NAME -->                  at the end of a line, an item of a list or a heading with its section that is left
                                       out with the problem
     <!-- BEGIN TOTALS --> and END     around what a first grade prints
+    <!-- exercises: NAME … -->        functions for which the page's notebook has cells; goes in any course
 
 The first page has the course's dates below its heading. A problem that is off takes its section with it, and a chapter
 of nothing else; a link to them becomes its words, and the first problem stands in examples of commands.
@@ -34,6 +35,7 @@ NUMBER = re.compile(r"(\d[\d.]*|practice)<!-- points:(\S+) -->")
 WORTH = re.compile(r"(\d[\d.]* points|Practice: no points)<!-- worth:(\S+) -->")
 OF = re.compile(r" *<!-- of:(\S+) -->")
 ADDRESS = "the address that your course gives<!-- repository -->"
+EXERCISES = re.compile(r"<!-- exercises: (.*?) -->")
 TOTALS = re.compile(r"(<!-- BEGIN TOTALS -->\n```text\n)(.*?)(```\n<!-- END TOTALS -->\n)", re.DOTALL)
 EXAMPLE = re.compile(r"(--(?:only|explain) )([a-z][\w.:/]*)")
 OUTPUT = "```text"  # begins what a command prints, as an example
@@ -93,6 +95,7 @@ class Texts:
         if path == SPEED_PROBLEM.section.partition("#")[0]:
             source = self._with_all_that_is_timed(source)
         text = "\n".join(self._without_lines(self._without_sections(path, source)))
+        text = EXERCISES.sub("", text)
         text = TOTALS.sub(lambda _: f"```text\n{self._totals()}```\n", text)
         text = text.replace(ADDRESS, self._course.repository or ADDRESS.partition("<")[0])
         text = TITLE.sub(lambda _: MARKUP.sub(r"\\\g<0>", self._course.heading), text)

@@ -213,7 +213,7 @@ def test_a_line_that_is_not_there_has_no_code(path, line):
 
 def test_a_line_that_is_named_has_code():
     (found,) = excerpts([{"path": FILE, "line": 2}], class_made.submission().sources, set())
-    assert (found.line, found.lines[1]) == (2, (2, "line_2 = 2"))
+    assert (found.named, found.lines[1]) == ((2,), (2, "line_2 = 2"))
 
 
 def test_where_nothing_was_graded(tmp_path, capsys):

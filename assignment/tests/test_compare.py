@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests import tensor_cores
-from tests.compare import Expected, Mismatch, expect, worst_margin
+from tests.compare import PARTS, Expected, Mismatch, expect, where_wrong, worst_margin
 from tests.families import compared
 from tests.flash_attention import models, properties
 from tests.flash_attention import models as attention
@@ -81,6 +81,46 @@ def changed(index, value=1.0):
 )
 def test_an_explanation_says_where(got, words):
     assert words in message(got, o=expected(VALUE))
+
+
+@pytest.mark.parametrize(
+    ("got", "heights", "widths", "signs"),
+    [
+        pytest.param(changed((0, 7)), [7, 1, 120], [64], (".", "#", "."), id="a row"),
+        pytest.param(changed((..., 5)), [128], [5, 1, 58], (".#.",), id="a column"),
+        pytest.param(
+            changed((0, slice(32, 48), slice(16, 64))), [32, 16, 80], [16, 48], ("..", ".#", ".."), id="a tile"
+        ),
+        pytest.param(changed((0, 7, 3), math.nan), [7, 1, 120], [3, 1, 60], ("...", ".N.", "..."), id="NaN"),
+    ],
+)
+def test_a_map_has_a_part_for_rows_and_columns_that_are_wrong_alike(got, heights, widths, signs):
+    with pytest.raises(Mismatch) as caught:
+        worst_margin(got, {"o": expected(VALUE)})
+    drawn = caught.value.map
+    assert drawn
+    assert (list(drawn.heights), list(drawn.widths), drawn.signs) == (heights, widths, signs)
+
+
+def test_a_map_of_luck_has_parts_within_its_limits():
+    """Elements that are wrong here and there are joined to tiles, none of which is lost"""
+    torch.manual_seed(0)
+    got = torch.where(torch.rand(1000, 300) < 0.001, 1.0, 0.0)
+    drawn = where_wrong("o", got, got.double() * 5, rows=True)
+    assert drawn
+    assert (sum(drawn.heights), sum(drawn.widths)) == (1000, 300)
+    assert all(len(sizes) <= most for sizes, most in zip((drawn.heights, drawn.widths), PARTS, strict=True))
+    parts = [part for rows in got.split(list(drawn.heights)) for part in rows.split(list(drawn.widths), dim=1)]
+    assert ["+" if part.any() else "." for part in parts] == list("".join(drawn.signs).replace("#", "+"))
+
+
+def test_a_worse_part_is_a_part_of_its_own():
+    got = torch.zeros(128, 64)
+    got[32:64] = 5.0
+    got[40:44] = 5000.0
+    drawn = where_wrong("o", got, got.double(), rows=True)
+    assert drawn
+    assert (list(drawn.heights), [over for (over,) in drawn.over]) == ([32, 8, 4, 20, 64], [0, 5, 5000, 5, 0])
 
 
 def test_nan_where_nan_is_expected_is_still_wrong():

@@ -4,11 +4,16 @@ The lists under "what goes wrong" and the answers to questions are held against 
 """
 
 import math
+import os
+import re
 from pathlib import Path
 
 import pytest
 import torch
 
+from assignment.tests.forked import python
+from assignment.tests.graded import QUICK, ROOT
+from assignment.tests.pages import blocks
 from assignment.tests.specification import oracle
 
 CHAPTERS = Path(__file__).resolve().parents[2] / "handout"
@@ -236,3 +241,61 @@ def test_the_online_sum_rounds_little():
     logits = 4 * torch.randn(200, 256, 64)
     error = online_sum(logits).double() / online_sum(logits.double()) - 1
     assert error.abs().max() < 20 * 2**-24  # the bound allows more than 512 times u
+
+
+# Kernels.
+
+LINES = {2: "m", 6: "S", 7: "S", 8: "m_new", 9: "alpha", 10: "P", 11: "l", 12: "acc"}  # what each computes
+STEP = """
+import torch
+from assignment.simulator import install
+install()
+import triton
+import triton.language as tl
+
+@triton.jit
+def kernel(q_ptr, k_ptr, v_ptr, seen_ptr, l_ptr, acc_ptr, o_ptr, scale, Q_TILE_SIZE: tl.constexpr):
+    at = tl.arange(0, Q_TILE_SIZE)
+    tile = at[:, None] * Q_TILE_SIZE + at[None, :]
+    q, v, seen, acc, l = (tl.load(q_ptr + tile), tl.load(v_ptr + tile), tl.load(seen_ptr + tile) != 0,
+                          tl.load(acc_ptr + tile), tl.load(l_ptr + at))
+    k_ptrs, o_ptrs, dtype, k_mask, q_mask = k_ptr + tile, o_ptr + tile, o_ptr.dtype.element_ty, tile >= 0, tile >= 0
+    m = tl.full((Q_TILE_SIZE,), 0.1, tl.float32)
+TRITON
+
+torch.manual_seed(0)
+q, k, v, acc = torch.randn(4, 2, 16, 16)[:, 0]
+l, seen, scale, got = torch.rand(16) + 1, torch.rand(16, 16) < 0.7, 0.25, torch.empty(16, 16)
+kernel[(1,)](q, k, v, seen.int(), l, acc, got, scale, 16)
+queries, keys, o = slice(0, 16), slice(0, 16), torch.empty(16, 16)
+m = torch.full((16,), 0.1)
+PYTORCH
+print((got - o).abs().max().item() < 0.02, o.std().item() > 0.1)
+"""
+
+
+def test_attention_line_by_line_is_one_computation_in_pytorch_and_triton(tmp_path):
+    """A step of the loop, made of the lines that the chapter sets side by side"""
+    (table,) = (block for block in blocks(CHAPTERS / "flash_attention.md") if block.content.startswith("line  PyTorch"))
+    rows = [re.split(r"\s{2,}", line.strip(), maxsplit=2) for line in table.content.splitlines()[1:]]
+    assert {int(number) for number, _, _ in rows} == {*LINES, 5, 14}
+    names = {int(number): f"{LINES[int(number)]} = " for number, _, _ in rows if int(number) in LINES} | {5: "k = "}
+    pytorch, triton = ([f"{names.get(int(row[0]), '')}{row[i]}" for row in rows if row[0] != "2"] for i in (1, 2))
+    script = STEP.replace("TRITON", "\n".join("    " + line for line in triton)).replace("PYTORCH", "\n".join(pytorch))
+    (tmp_path / "step.py").write_text(script)
+    done = python(tmp_path / "step.py", env=os.environ | {"PYTHONPATH": str(ROOT)}, timeout=120)
+    assert done.stdout == "True True\n", done.stderr
+
+
+@pytest.mark.slow
+def test_the_first_report_is_what_the_grader_prints_of_the_first_kernel(tmp_path):
+    (first,) = (block for block in blocks(ROOT / "handout.md") if block.language == "python")
+    shown = next(b for b in blocks(CHAPTERS / "vector_add.md") if "vector_add_strides: FAIL" in b.content)
+    folder = tmp_path / "cs336_kernels" / "practice"
+    folder.mkdir(parents=True)
+    (folder / "vector_add.py").write_text(first.content)
+    printed = iter(
+        python(ROOT / "grade.py", tmp_path, "--only", "vector_add", "--seed", "7", *QUICK).stdout.splitlines()
+    )
+    for line in shown.content.splitlines():
+        assert any(line.rstrip() == other.rstrip() for other in printed), line

@@ -9,6 +9,7 @@ import pytest
 
 from assignment.commands import html_page, modes, progress
 from assignment.commands.cli import parse_arguments
+from assignment.commands.excerpts import excerpts
 from assignment.submission import UnusableSubmission
 from assignment.tests import chromium, class_made
 from assignment.tests.class_made import FLASH, MARKUP, SPEED, TIMING, VALUES
@@ -18,6 +19,7 @@ from assignment.verdict.finding import Explanation, Finding
 
 MAP: Any = {
     "name": "o[1, 0]", "shape": [77, 64], "tile": [16, 32], "cells": ["..", "..", "#.", "N.", "++"],
+    "heights": [16, 16, 16, 16, 13], "widths": [32, 32], "signs": ["..", "..", "#.", "N.", "++"],
     "over": [[0.2, 0.1], [0.3, 0.9], [5.0, 0.4], [1e9, 0.4], [300.0, 2e4]],
 }  # fmt: skip
 HINT = Explanation("no-mask", "Your o lacks the mask", "handout/flash_attention.md#forward-algorithm")
@@ -56,7 +58,7 @@ def test_what_a_submission_wrote_is_text():
     assert "http://127.0.0.1" not in {value for _, found in Elements(text).found for value in found.values()}
 
 
-def test_a_map_has_a_cell_for_each_tile_that_says_by_how_much():
+def test_a_map_has_a_cell_for_each_part_that_says_by_how_much():
     text = told({FLASH: WRONG})
     says = re.findall(r"<title>(rows[^<]*)</title>", text)
     assert len(says) == 10
@@ -69,10 +71,35 @@ def test_a_map_has_a_cell_for_each_tile_that_says_by_how_much():
 
 
 def test_a_wide_map_fits():
-    wide = {**MAP, "shape": [1, 4096], "tile": [1, 64], "cells": ["#" + "." * 63], "over": [[9.0] + [0.0] * 63]}
-    drawn = html_page.map_of({**wide, "case": "wide"})
-    assert (drawn.width, len(drawn.cells)) == (html_page.WIDEST, 64)
+    wide = {**MAP, "shape": [1, 4096], "heights": [1], "widths": [64] * 64, "signs": ["#" + "." * 63]}
+    drawn = html_page.map_of({**wide, "over": [[9.0] + [0.0] * 63], "case": "wide"})
+    assert (round(drawn.width, 6), len(drawn.cells)) == (html_page.WIDEST, 64)
     assert drawn.cells[0].says == "columns 0–63: all wrong, the largest error is 9 times its bound"
+
+
+@pytest.mark.parametrize(
+    ("lines", "shown"),
+    [
+        ([12, 14], [((12, 14), 8, 18)]),
+        ([14, 12, 14], [((12, 14), 8, 18)]),
+        ([12, 21], [((12, 21), 8, 25)]),
+        ([12, 22], [((12,), 8, 16), ((22,), 18, 26)]),
+        ([12, 28, 20], [((12, 20, 28), 8, 32)]),
+    ],
+)
+def test_lines_of_one_place_are_in_one_excerpt(lines, shown):
+    files = {"f.py": "\n".join(f"line_{i} = {i}" for i in range(1, 41))}
+    found = excerpts([{"path": "f.py", "line": line} for line in lines], files, set())
+    assert [(one.named, one.lines[0][0], one.lines[-1][0]) for one in found] == shown
+
+
+def test_one_row_is_painted_as_one_row_to_scale():
+    signs, over = [".", "#", "."], [[0.0], [9.0], [0.0]]
+    one = {**MAP, "shape": [128, 64], "heights": [40, 1, 87], "widths": [64], "signs": signs, "over": over}
+    above, row, below = html_page.map_of({**one, "case": ""}).cells
+    assert row.says == "row 40, columns 0–63: all wrong, the largest error is 9 times its bound"
+    assert row.height < above.height / 8 < below.height / 8
+    assert (row.y, below.y) == (above.height, above.height + row.height)
 
 
 def test_the_lines_that_a_message_names_are_shown_with_those_around():

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from assignment.tests.graded import grade
+
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "assignment/reference/cs336_kernels"
 STUBS = ROOT / "cs336_kernels"
@@ -75,12 +77,30 @@ def test_functions_have_the_signatures_of_the_handout(folder):
 @pytest.mark.parametrize("module", MODULES)
 def test_a_stub_has_the_signatures_and_docstrings_of_the_reference(module):
     reference, stubs = definitions(REFERENCE / f"{module}.py"), definitions(STUBS / f"{module}.py")
-    skeletons = (REFERENCE / f"{module}.py").resolve().with_name("skeletons.py")  # of kernels that differ
-    reference |= definitions(skeletons) if skeletons.is_file() else {}
+    taught = definitions((REFERENCE / f"{module}.py").resolve().with_name("skeletons.py"))
+    reference |= {name: node for name, node in taught.items() if name.startswith("_")}  # kernels that differ
     assert {name: head(node) for name, node in stubs.items()} == {name: head(reference[name]) for name in stubs}
     assert all(ast.get_docstring(stubs[name]) for name in SIGNATURES if name in stubs)
     helpers = set(reference) - set(stubs) - (set(SIGNATURES) - set(exported(STUBS)))
     assert all(name.startswith("_") for name in helpers), "only helpers may be missing from the stubs"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", ["rmsnorm", "weighted_sum"])
+def test_stubs_filled_in_as_their_chapter_says_earn_all_points(submission, module):
+    """The solution with the functions of skeletons.py in place of its own: the grid that chapter and stub teach"""
+    path = submission / "cs336_kernels" / f"{module}.py"
+    skeletons = (REFERENCE / f"{module}.py").resolve().with_name("skeletons.py")
+    ours, taught = definitions(path), definitions(skeletons)
+    lines = path.read_text().splitlines()
+    for name in taught:
+        first = min(line.lineno for line in (ours[name], *ours[name].decorator_list)) - 1
+        for number in range(first, ours[name].end_lineno or 0):
+            lines[number] = ""
+    path.write_text("\n".join(lines) + "\n\n\n" + skeletons.read_text())
+    got = grade(submission, "--only", module)
+    assert len(taught) == 2
+    assert got.lost() <= {"speed"}, got.out
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -101,7 +121,8 @@ def test_the_reference_imports_what_students_may_import(module):
 
 
 def test_each_stub_raises_with_file_function_and_section():
-    done = subprocess.run([sys.executable, __file__, str(STUBS.parent)], capture_output=True, text=True, timeout=120)
+    command = [sys.executable, "-m", __name__, str(STUBS.parent)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
     assert list(said) == [f"{module}.{name}" for module, names in there().items() for name in names]

@@ -13,6 +13,9 @@ class Tiles(TypedDict):
     shape: Sequence[int]
     tile: Sequence[int]
     cells: Sequence[str]
+    heights: Sequence[int]
+    widths: Sequence[int]
+    signs: Sequence[str]
     over: Sequence[Sequence[float]]
 
 

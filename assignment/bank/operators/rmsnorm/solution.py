@@ -248,6 +248,7 @@ def _rmsnorm_forward_kernel(
     # END SOLUTION
 
 
+# BEGIN SOLUTION
 @triton.jit
 def _rmsnorm_backward_kernel(
     grad_y_ptr, x_ptr, w_ptr, rstd_ptr, grad_x_ptr, partial_grad_w_ptr,
@@ -264,7 +265,6 @@ def _rmsnorm_backward_kernel(
     walks along a row for the mean, then reads its own columns of it again, through the cache.
     Grid: (n_row_programs, ⌈d / D_TILE_SIZE⌉).
     """
-    # BEGIN SOLUTION handout/rmsnorm.md
     row_program = tl.program_id(0).to(tl.int64)
     cols = tl.program_id(1).to(tl.int64) * D_TILE_SIZE + tl.arange(0, D_TILE_SIZE)
     col_mask = cols < d
@@ -303,10 +303,8 @@ def _rmsnorm_backward_kernel(
         stream: tl.constexpr = "" if IS_IN_REGISTERS else ".cs"  # what is read twice is to stay in the cache instead
         tl.store(grad_x_ptrs, grad_x.to(grad_x_ptr.dtype.element_ty), mask=tile_mask, cache_modifier=stream)
     tl.store(partial_grad_w_ptr + row_program * stride_pr + cols * stride_pd, tl.sum(grad_w, axis=0), mask=col_mask)
-    # END SOLUTION
 
 
-# BEGIN SOLUTION
 @triton.jit
 def _sums_along(grad_y_ptrs, x_ptrs, w_ptr, stride_gyd, stride_xd, stride_wd, row_mask, d):
     """Σ_j w_j grad_y_ij x_ij of rows whose first elements grad_y_ptrs and x_ptrs (ROWS_TILE_SIZE, 1) point at."""

@@ -188,6 +188,7 @@ def _weighted_sum_forward_kernel(
     # END SOLUTION
 
 
+# BEGIN SOLUTION
 @triton.jit
 def _weighted_sum_backward_kernel(
     grad_y_ptr, x_ptr, w_ptr, grad_x_ptr, partial_grad_w_ptr,
@@ -201,7 +202,6 @@ def _weighted_sum_backward_kernel(
     grad_weight that comes from the rows of one program.
     Grid: (n_row_programs, ⌈d / D_TILE_SIZE⌉).
     """
-    # BEGIN SOLUTION handout/weighted_sum.md
     row_program = tl.program_id(0).to(tl.int64)
     cols = tl.program_id(1).to(tl.int64) * D_TILE_SIZE + tl.arange(0, D_TILE_SIZE)
     col_mask = cols < d
@@ -231,4 +231,6 @@ def _weighted_sum_backward_kernel(
         ).to(tl.float32)
         grad_w += grad_y[:, None] * x
     tl.store(partial_grad_w_ptr + row_program * stride_pr + cols * stride_pd, tl.sum(grad_w, axis=0), mask=col_mask)
-    # END SOLUTION
+
+
+# END SOLUTION
