@@ -158,7 +158,10 @@ def test_a_busy_neighbour_changes_nothing(at, monkeypatch):
     at.take(defined(*spend, "return copied(x)"))
     at.record(F, X)  # it is connected
     context = multiprocessing.get_context("fork")
-    neighbours = [context.Process(target=busy, args=(time.monotonic() + 20,), daemon=True) for _ in range(3 * (os.cpu_count() or 2))]
+    neighbours = [
+        context.Process(target=busy, args=(time.monotonic() + 20,), daemon=True)
+        for _ in range(3 * (os.cpu_count() or 2))
+    ]
     for neighbour in neighbours:
         neighbour.start()
     try:

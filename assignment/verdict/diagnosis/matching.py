@@ -3,7 +3,6 @@
 import copy
 import functools
 import math
-import time
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor
 
 from assignment.operators.misconception import Call
-from assignment.verdict.diagnosis.candidates import MODELS, Cause, possible, right, too_large
+from assignment.verdict.diagnosis.candidates import MODELS, Cause, elements, possible, right, too_large
 from assignment.verdict.diagnosis.closeness import are_near, distance, error_over_bound
 from assignment.verdict.finding import Explanation
 from tests.compare import Expected
@@ -48,8 +47,9 @@ def causes(
     got: Sequence[Tensor],
     expected: dict[str, Expected],
     known: Collection[Explanation] = (),
-    budget_s: float = math.inf,
+    budget: "Budget | None" = None,
     only_known: bool = False,
+    enough: float = CLOSE,
 ) -> list[Explanation]:
     """Return the misconceptions that explain one of the calls, the likelier first.
 
@@ -58,14 +58,15 @@ def causes(
         got: the wrong result.
         expected: what it is compared with.
         known: those to try first; where one of them explains the result closely, no other is tried.
-        budget_s: processor seconds of this process, so that a busy machine gives the same answers.
+        budget: that the search may use, which is the same on every machine.
         only_known: whether no other is tried in any case.
+        enough: of the bound: what is close.
     """
     calls = list(calls)
     if of_all := told_at_once(calls, got, expected):
         return [of_all]
     found: dict[Explanation, float] = {}
-    until = time.process_time() + budget_s
+    budget = budget or Budget()
     for call in calls:
         if call.function not in MODELS or too_large(call):
             continue
@@ -74,11 +75,11 @@ def causes(
             return [OF_ANOTHER_CALL]
         for is_known in (True, False) if known else (False,):
             for cause in possible(call.function, call):
-                if (cause.explanation in known) == is_known and time.process_time() <= until:
-                    error = result.explained_by(cause)
+                if (cause.explanation in known) == is_known and not budget.is_spent:
+                    error = result.explained_by(cause, budget)
                     if error < math.inf:
                         found[cause.explanation] = min(error, found.get(cause.explanation, math.inf))
-            if only_known or min(found.values(), default=math.inf) <= CLOSE:
+            if only_known or min(found.values(), default=math.inf) <= enough:
                 break
         if not found and (factor := constant_factor(result)) and (factor in known or not only_known):
             found[factor] = 1.0
@@ -112,6 +113,21 @@ def is_added_to(calls: Sequence[Call], got: Sequence[Tensor], expected: dict[str
         for ours, one, other, want in zip(got, *both, expected.values(), strict=True)
     ]
     return Wrong(calls[0], got, expected).agrees(sums)
+
+
+class Budget:
+    """How many elements models may still compute."""
+
+    def __init__(self, elements: float = math.inf) -> None:
+        self._left = elements
+
+    def spend(self, elements: int) -> None:
+        """Take elements away, that a model has computed."""
+        self._left -= elements
+
+    @property
+    def is_spent(self) -> bool:
+        return self._left < 0
 
 
 class Wrong:
@@ -157,14 +173,18 @@ class Wrong:
         }
         return part
 
-    def explained_by(self, cause: Cause) -> float:
-        """Return the distance of a cause's nearest result; infinite if none explains this one."""
-        if cause.is_by_batch and self.part is not self and self.part.explained_by(cause) == math.inf:
+    def explained_by(self, cause: Cause, budget: Budget) -> float:
+        """Return the distance of a cause's nearest result; infinite if none explains this one, or none in time."""
+        if cause.is_by_batch and self.part is not self and self.part.explained_by(cause, budget) == math.inf:
             return math.inf
-        results = (self.call.looked_at(outputs) for outputs in cause.model(self.call))
-        near = ((self.distance(outputs), outputs) for outputs in results)
-        alike = (error for error, outputs in near if self._agrees(error, outputs))
-        return min(alike, default=math.inf)
+        least, size = math.inf, elements(self.call)
+        for outputs in map(self.call.looked_at, cause.model(self.call)):
+            error = self.distance(outputs)
+            least = min(least, error) if self._agrees(error, outputs) else least
+            budget.spend(size)
+            if budget.is_spent:
+                break
+        return least
 
     def agrees(self, outputs: Sequence[Tensor]) -> bool:
         """Return whether a result explains this one."""
