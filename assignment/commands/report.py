@@ -99,7 +99,7 @@ def claim_lines(claim: str, indent: int) -> list[str]:
 def print_first_words(console: Console, check: checks.Check, case: Case) -> None:
     """Print that a case has failed, and where it is wrong, before the rest is known."""
     case_name = f"[{case.name}]" if case.name else ""
-    console.print(Text(text.line(f"{check.name}{case_name}: {case.status}"), STYLES[case.status]))
+    console.print(Text(text.line(f"first to fail: {check.name}{case_name}"), STYLES[case.status]))
     print_block(console, in_first_lines(case.finding.says if case.finding else case.message))
 
 

@@ -35,7 +35,7 @@ def case_of(item: pytest.Item, call: pytest.CallInfo, report: pytest.TestReport)
     wrong = error if isinstance(error, compare.Mismatch) and not is_unplayed(door) else None
     refused = error if isinstance(error, SubmissionError) else None
     margins = [*margins_of(report), *([wrong.margin] if wrong else [])]
-    kept = failure.diagnosed("no likely cause was looked for", lambda: packed(item, wrong, run), b"", staff)
+    kept = failure.diagnosed("no likely cause was looked for", lambda: packed(item, wrong, run), "", staff)
     drawn = failure.diagnosed("no map was drawn", lambda: map_of(wrong), None, staff)
     staff += failure.diagnosed("the simulator was not asked", lambda: on_gpu_alone(wrong, run), list[str](), staff)
     steps = (
@@ -67,10 +67,10 @@ def case_of(item: pytest.Item, call: pytest.CallInfo, report: pytest.TestReport)
     )
 
 
-def packed(item: pytest.Item, wrong: compare.Mismatch | None, run: Run | None) -> bytes:
+def packed(item: pytest.Item, wrong: compare.Mismatch | None, run: Run | None) -> str:
     """Return a wrong result for the search for causes; nothing where none follows."""
     if wrong is None or not wrong.expected or run is None or SEARCHED not in item.config.stash:
-        return b""
+        return ""
     from assignment.verdict.search import WrongResult  # a failure in it must cost no grade
 
     return WrongResult(run.asked, run.tensors, wrong.got, wrong.expected).packed()

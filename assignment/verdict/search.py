@@ -1,5 +1,6 @@
 """The search for causes, once results are known to be wrong: it goes through them in one order, whoever judged them."""
 
+import base64
 import math
 import pickle
 from collections import Counter, defaultdict
@@ -32,21 +33,30 @@ class WrongResult:
     got: Sequence[Tensor]
     expected: dict[str, Expected]
 
-    def packed(self) -> bytes:
-        """Return the result as bytes, for another process of the grader's."""
+    def packed(self) -> str:
+        """Return the result as text, for another process of the grader's."""
         expected = {name: (one.value, one.allowed, one.dtype, one.rows) for name, one in self.expected.items()}
-        return pickle.dumps((self.request, [*map(movable, self.sent)], [got.clone() for got in self.got], expected))
+        return base64.b64encode(
+            pickle.dumps((self.request, [*map(movable, self.sent)], [got.clone() for got in self.got], expected))
+        ).decode()
 
     @classmethod
-    def unpacked(cls, data: bytes) -> "WrongResult":
-        """Return what packed() made bytes of."""
-        request, sent, got, expected = pickle.loads(data)
+    def unpacked(cls, data: str) -> "WrongResult":
+        """Return what packed() made text of."""
+        request, sent, got, expected = pickle.loads(base64.b64decode(data))
         return cls(request, sent, got, {name: Expected.within(*one) for name, one in expected.items()})
 
 
 def movable(tensor: Tensor) -> Tensor:
     """Return a tensor with the memory that it lies in; in memory of its own where that is large."""
     return tensor if tensor.untyped_storage().nbytes() <= MOST_BYTES else tensor.clone()
+
+
+def work(case: Case) -> int:
+    """Return how many elements a model of a case's wrong result computes."""
+    wrong = WrongResult.unpacked(case.wrong) if case.wrong else None
+    calls = candidates.calls(wrong.request, wrong.sent) if wrong and wrong.request else []
+    return sum(map(candidates.elements, calls))
 
 
 class Search:
@@ -64,9 +74,9 @@ class Search:
         self._budgets: dict[str, Budget] = {}  # likewise
 
     def explained(self, of: CheckCases) -> CheckCases:
-        """Return a check with what may explain its cases, the smallest looked at first."""
-        first_small = sorted(of.cases, key=lambda case: (case.size, case.name))
-        found = {case.name: self.look(of.check.name, case) for case in first_small}
+        """Return a check with what may explain its cases, those looked at first whose models compute the least."""
+        by_work = sorted(of.cases, key=lambda case: (work(case), case.name))
+        found = {case.name: self.look(of.check.name, case) for case in by_work}
         return replace(of, cases=tuple(found[case.name] for case in of.cases))
 
     def look(self, check: str, case: Case) -> Case:
@@ -80,7 +90,7 @@ class Search:
 
         hints = failure.diagnosed("no likely cause was found", causes, None, staff)
         told = None if hints is None else tuple(hints)
-        return replace(case, hints=told, wrong=b"", staff=(*case.staff, *staff))
+        return replace(case, hints=told, wrong="", staff=(*case.staff, *staff))
 
     def causes(self, check: str, function: str, is_first: bool, wrong: WrongResult) -> list[Explanation] | None:
         """Return what may explain a wrong result of a check; None if it was not searched, or not to the end.
