@@ -18,7 +18,7 @@ from assignment.verdict.case import Case, CheckCases
 from assignment.verdict.diagnosis import candidates, matching
 from assignment.verdict.diagnosis.candidates import calls
 from assignment.verdict.diagnosis.matching import causes
-from assignment.verdict.search import MOST_IN_VAIN, Search, WrongResult
+from assignment.verdict.search import MOST_IN_VAIN, SHARE, Search, WrongResult
 from tests import operators
 from tests.flash_attention.inputs import Attention, after_forward, forward_inputs
 from tests.inputs import normal
@@ -350,7 +350,7 @@ def test_a_search_is_the_same_in_whatever_order_cases_were_judged():
         wrong = wrong_rows(shape, seed=i)
         (outputs, *_) = one.model(Call("weighted_sum_forward", wrong.sent))
         cases.append(case_of(str(i), replace(wrong, got=[outputs[0].float()]) if i == 1 else wrong))
-    for elements in (math.inf, 5e5, 0.0):
+    for elements in (math.inf, 1e6, 0.0):
         found = []
         for order in itertools.permutations(cases):
             explained = Search(elements).explained(CheckCases(CHECK, order, 3))
@@ -376,8 +376,18 @@ def test_models_compute_no_more_than_the_budget(monkeypatch):
             yield [call.tensors[0].double().sum(-1)]
 
     only(monkeypatch, "weighted_sum_forward", [replace(EVERY[0][1], model=model, is_by_batch=False)])
-    Search(elements=1e5).look(CHECK.name, case_of("", wrong_rows((40, 64))))
+    Search(elements=1e5 / SHARE).look(CHECK.name, case_of("", wrong_rows((40, 64))))
     assert 1e5 < sum(computed) <= 1e5 + 40 * 64
+
+
+def test_a_large_result_leaves_elements_for_small_ones():
+    one = candidates.MODELS["weighted_sum_forward"].misconceptions[0]
+    small = wrong_rows((40, 64))
+    (outputs, *_) = one.model(Call("weighted_sum_forward", small.sent))
+    search = Search(elements=2e6)
+    assert search.look(CHECK.name, case_of("large", wrong_rows((4000, 64)))).hints is None
+    found = search.look(CHECK.name, case_of("small", replace(small, got=[outputs[0].float()]))).hints
+    assert one.name in {hint.name for hint in found or ()}
 
 
 def test_inputs_that_lie_apart_in_large_memory_are_sent_without_it():

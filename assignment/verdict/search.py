@@ -21,7 +21,8 @@ from tests.compare import Expected
 MOST_IN_VAIN = 3  # results of a check that are looked into without finding anything
 TIMES_ENOUGH = 3  # results that something explains, before it is taken for what is wrong with others that it explains
 MOST_BYTES = 1 << 26  # of the memory that an input lies in
-ELEMENTS = 64e6  # of results that models compute, for a check
+ELEMENTS = 96e6  # of results that models compute, for a check
+SHARE = 0.5  # of what is left, for one result: a large one leaves enough for small ones
 
 
 @dataclass(frozen=True)
@@ -67,11 +68,10 @@ class Search:
     """
 
     def __init__(self, elements: float = ELEMENTS) -> None:
-        self._elements = elements
         self._known: defaultdict[str, Counter[Explanation]] = defaultdict(Counter)  # by function: how often
         self._first_is_wrong: set[str] = set()  # functions
         self._in_vain: Counter[str] = Counter()  # by check
-        self._budgets: dict[str, Budget] = {}  # likewise
+        self._left: defaultdict[str, float] = defaultdict(lambda: elements)  # likewise: elements
 
     def explained(self, of: CheckCases) -> CheckCases:
         """Return a check with what may explain its cases, those looked at first whose models compute the least."""
@@ -102,7 +102,6 @@ class Search:
             wrong: the result.
         """
         got, expected = wrong.got, wrong.expected
-        budget = self._budgets.setdefault(check, Budget(self._elements))
         if self._in_vain[check] >= MOST_IN_VAIN:
             return None
         if not any(output.double().isfinite().any() for output in got) and not matching.is_nan_of_nothing(
@@ -114,13 +113,15 @@ class Search:
         if only_known and not known:
             return None
         calls = candidates.calls(wrong.request, wrong.sent) if wrong.request else []
+        budget = Budget(self._left[check] * SHARE)
         is_sure = max(known.values(), default=0) >= TIMES_ENOUGH
         found = matching.causes(
             calls, got, expected, known, budget, only_known, math.inf if is_sure else matching.CLOSE
         )
+        self._left[check] -= budget.spent
         if is_first:
             self._first_is_wrong.add(function)
         if not only_known:
             known.update(found)
-            self._in_vain[check] += not found
+            self._in_vain[check] += not found and not budget.is_spent
         return None if budget.is_spent and not found else found

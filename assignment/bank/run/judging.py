@@ -185,13 +185,14 @@ def _verdict(items: list[pytest.Item], enough: float, searching: Search) -> tupl
     """Return the worst case of a check, and all that were run."""
     worst, notes, cases = Verdict(score.OK, 0.0), [], list[Case]()
     for item in items:
-        cases.append(case := searching.look(plugin.check_name(item), run_case(item)))
+        came = run_case(item)
+        cases.append(case := searching.look(plugin.check_name(item), came))
         verdict = verdict_of(case)
         notes += [note for note in verdict.notes if note not in notes]
         order = score.SEVERITY.index(verdict.status), -verdict.margin
         if order < (score.SEVERITY.index(worst.status), -worst.margin):
             worst = verdict
-        is_clear = case.hints is None or len(case.hints) == 1 or len(cases) > MOST_LOOKED_AT
+        is_clear = not came.wrong or len(case.hints or ()) == 1 or len(cases) > MOST_LOOKED_AT
         if worst.status not in score.KEEPS_POINTS and worst.margin >= enough and is_clear:
             break
     return replace(worst, notes=notes), tuple(cases)

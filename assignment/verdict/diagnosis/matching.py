@@ -2,8 +2,9 @@
 
 import copy
 import functools
+import itertools
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -19,6 +20,7 @@ from tests.compare import Expected
 CLOSE, FARTHER = 0.1, 3.0
 # times: a model that reduces the error by so much explains it: errors grow with a wrong result
 LESS = 300.0
+FIRST = 2  # results of each model, before the others of any
 MOST = 300.0  # times the bound, even then
 # of the error that a model may leave, as a root mean square and at its largest
 REST, REST_LARGEST = 0.02, 0.1
@@ -74,11 +76,10 @@ def causes(
         if len(calls) > 1 and result.agrees(call.looked_at(right(call.function, call, call.tensors))):
             return [OF_ANOTHER_CALL]
         for is_known in (True, False) if known else (False,):
-            for cause in possible(call.function, call):
-                if (cause.explanation in known) == is_known and not budget.is_spent:
-                    error = result.explained_by(cause, budget)
-                    if error < math.inf:
-                        found[cause.explanation] = min(error, found.get(cause.explanation, math.inf))
+            tried = [one for one in possible(call.function, call) if (one.explanation in known) == is_known]
+            for cause, error in zip(tried, result.explained_by(tried, budget), strict=True):
+                if error < math.inf:
+                    found[cause.explanation] = min(error, found.get(cause.explanation, math.inf))
             if only_known or min(found.values(), default=math.inf) <= enough:
                 break
         if not found and (factor := constant_factor(result)) and (factor in known or not only_known):
@@ -119,15 +120,16 @@ class Budget:
     """How many elements models may still compute."""
 
     def __init__(self, elements: float = math.inf) -> None:
-        self._left = elements
+        self._elements = elements
+        self.spent = 0
 
     def spend(self, elements: int) -> None:
-        """Take elements away, that a model has computed."""
-        self._left -= elements
+        """Count elements that a model has computed."""
+        self.spent += elements
 
     @property
     def is_spent(self) -> bool:
-        return self._left < 0
+        return self.spent > self._elements
 
 
 class Wrong:
@@ -173,18 +175,36 @@ class Wrong:
         }
         return part
 
-    def explained_by(self, cause: Cause, budget: Budget) -> float:
-        """Return the distance of a cause's nearest result; infinite if none explains this one, or none in time."""
-        if cause.is_by_batch and self.part is not self and self.part.explained_by(cause, budget) == math.inf:
-            return math.inf
-        least, size = math.inf, elements(self.call)
-        for outputs in map(self.call.looked_at, cause.model(self.call)):
-            error = self.distance(outputs)
-            least = min(least, error) if self._agrees(error, outputs) else least
-            budget.spend(size)
-            if budget.is_spent:
-                break
+    def explained_by(self, causes: Sequence[Cause], budget: Budget) -> list[float]:
+        """Return the distance of each cause's nearest result; infinite if none explains this one, or none in time.
+
+        The first results of all come before the others: where the budget is small, each is tried.
+        """
+        least = [math.inf] * len(causes)
+        errors = [self._errors_of(cause, budget) for cause in causes]
+        for most in (FIRST, None):
+            for i, of_cause in enumerate(errors):
+                least[i] = min(least[i], *itertools.islice(of_cause, most), math.inf)
         return least
+
+    def _errors_of(self, cause: Cause, budget: Budget) -> Iterator[float]:
+        """Yield the distance of each result of a cause within the budget; infinite where it explains nothing."""
+        if cause.is_by_batch and self.part is not self:
+            is_near = False
+            for error in self.part._errors_of(cause, budget):
+                is_near = is_near or error < math.inf
+                yield math.inf
+            if not is_near:
+                return
+        if budget.is_spent:
+            return
+        size = elements(self.call)
+        for outputs in map(self.call.looked_at, cause.model(self.call)):
+            budget.spend(size)
+            error = self.distance(outputs)
+            yield error if self._agrees(error, outputs) else math.inf
+            if budget.is_spent:
+                return
 
     def agrees(self, outputs: Sequence[Tensor]) -> bool:
         """Return whether a result explains this one."""
