@@ -3,7 +3,7 @@
 python -m assignment.bank waiting [NAME ...] [--seeds 1]
 
 Each bug is saved under `grade.py --next --watch`, whose processes are warm. Counted are seconds of the processor, of
-all its processes. Without names: the mistakes of first drafts, which operators list as FIRST_DRAFTS beside their bugs.
+all its processes. Without names: the mistakes of first drafts, which operators list as DRAFTS beside their bugs.
 The search for a cause is taken by itself, too, for the check that must catch the bug.
 """
 
@@ -31,6 +31,7 @@ from assignment.judge.pool import Pool
 from assignment.plugin import parallel
 from assignment.submission import Submission
 from assignment.verdict import checks
+from assignment.verdict.case import CheckCases
 
 FIRST, WATCHING = "first to fail: ", "Watching: "
 FIRST_MOST_S, ALL_MOST_S, CAUSE_MOST_S = 3.0, 10.0, 5.0  # medians, and nine of ten
@@ -52,8 +53,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(names: Sequence[str], seeds: int) -> int:
-    drafts = bugs.named("bugs", "FIRST_DRAFTS")
-    chosen = [one for one in bugs.all_bugs() if (any(n in one.name for n in names) if names else one.name in drafts)]
+    drafts = bugs.first_drafts()
+    chosen = [one for one in (*drafts, *bugs.all_bugs()) if any(n in one.name for n in names)] if names else drafts
     parallel.compute_alone()
     waited = []
     for bug in chosen:
@@ -74,7 +75,7 @@ def main(names: Sequence[str], seeds: int) -> int:
 
 
 def waited_for(bug: PlantedBug, seed: int) -> Waited:
-    return Waited(*after_save(bug, seed), of_search(bug, seed))
+    return Waited(*after_save(bug, seed), searched(bug, seed)[1])
 
 
 def after_save(bug: PlantedBug, seed: int) -> tuple[float, float]:
@@ -97,7 +98,7 @@ def after_save(bug: PlantedBug, seed: int) -> tuple[float, float]:
             return first - before, until(process, WATCHING) - before
         finally:
             process.terminate()
-            process.wait()
+            process.communicate()
 
 
 def until(process: "subprocess.Popen[str]", words: str) -> float:
@@ -109,8 +110,8 @@ def until(process: "subprocess.Popen[str]", words: str) -> float:
     raise RuntimeError(f"grade.py has ended before it said {words!r}")
 
 
-def of_search(bug: PlantedBug, seed: int) -> float:
-    """Return the seconds of the search for the cause."""
+def searched(bug: PlantedBug, seed: int) -> tuple[list[CheckCases], float]:
+    """Return what the search for the cause finds, and its seconds."""
     check, console = check_of(bug), Console(file=io.StringIO())
     judge = Judge([check], console, "")
     pool = Pool(Submission(bugs.submission(bug)), "cpu", seed, jobs=1)
@@ -119,8 +120,8 @@ def of_search(bug: PlantedBug, seed: int) -> float:
     finally:
         pool.close()
     start = time.process_time()
-    likely.explained(judge.gathered(), 1, console)
-    return time.process_time() - start
+    found = likely.explained(judge.gathered(), 1, console)
+    return found, time.process_time() - start
 
 
 def check_of(bug: PlantedBug) -> checks.Check:
