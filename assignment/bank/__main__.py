@@ -18,6 +18,7 @@ COMMANDS = {  # modules of run/, each with `arguments` and `main`
     "load": "grade many submissions at once on few cores; compare verdicts",
     "peak_memory": "measure how much memory a grade takes",
     "gpu_memory": "measure how much memory of a GPU a grade takes",
+    "waiting": "measure how long a student waits for words on a wrong kernel",
     "cpu_time": "compare the CPU time of a grade with another checkout's",
     "devices": "compare verdicts of the simulator and of a GPU",
     "races": "time the reference, and those that cheat the clock, on a GPU",

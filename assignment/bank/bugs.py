@@ -36,8 +36,18 @@ class PlantedBug:
 
 def all_bugs() -> list[PlantedBug]:
     """Return every bug, in the order of the course."""
-    found = [bank for operator in operators.operators() for bank in banks(operator)]
-    return [PlantedBug(bank.PROBLEM, bank.FILES, bug) for bank in found for bug in bank.BUGS]
+    return [bug for operator in operators.operators() for bank in banks(operator) for bug in in_bank(bank)]
+
+
+def first_drafts() -> list[PlantedBug]:
+    """Return the mistakes of first drafts, which operators' bugs list as DRAFTS."""
+    found = [getattr(module_of(operator, "bugs"), "DRAFTS", ()) for operator in operators.operators()]
+    return [bug for drafts in found for bank in drafts for bug in in_bank(bank)]
+
+
+def in_bank(bank: ModuleType) -> list[PlantedBug]:
+    """Return the bugs of a module with PROBLEM, FILES and BUGS."""
+    return [PlantedBug(bank.PROBLEM, bank.FILES, bug) for bug in bank.BUGS]
 
 
 def banks(operator: operators.Operator) -> Iterator[ModuleType]:

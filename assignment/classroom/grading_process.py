@@ -64,7 +64,6 @@ class Serve(GraderProblems):
         start = time.monotonic()
         settings = replace(self._settings, path=name)
         self._pool.replace(submission, self._pool.seed)
-        plugin.forget_hints(items[0].config)
         selected = practice.checks_to_grade(self._selected, submission, settings.only, settings.practice)
         log = io.StringIO()
         console = report.Screen(file=log, width=COLUMNS, highlight=False, soft_wrap=True)
@@ -75,7 +74,7 @@ class Serve(GraderProblems):
         judge.expect(chosen)
         n_judged = self._judge(judge, chosen)
         judge.pytest_unconfigure()
-        data = run.reported(settings, settings.only, judge, self._pool, start)
+        data = run.reported(settings, settings.only, judge, self._pool, start, console)
         run.show(settings, data, self._pool, console)
         before, self._spent_s = self._spent_s, cpu.tree_s(os.getpid())
         cpu_s = round(self._spent_s - before, 1)  # the first one's with what loads for all

@@ -12,6 +12,7 @@ from assignment.commands import report
 from assignment.verdict import case, checks, reporting, score
 from assignment.verdict.entries import CheckEntry
 
+TOLD_AT_ONCE = (score.FAIL, score.CRASHED, score.TIMEOUT)
 NARROW = 100  # columns: on a narrower terminal the checks that pass are counted
 
 
@@ -55,6 +56,7 @@ class Judge(GraderProblems):
             disable=not console.is_terminal,
         )
         self._task = self._progress.add_task("", total=None)
+        self._failed = set[str]()  # functions of which a failure was told
         self.has_enough = False  # and has stopped pytest itself
         self.import_error = ""  # what kept the package from being imported
 
@@ -78,6 +80,8 @@ class Judge(GraderProblems):
         self._cases[name].append(told)
         self._progress.advance(self._task)
         self._progress.refresh()
+        if told.status in TOLD_AT_ONCE:
+            self.hear_failure(self._checks[name], told)
         if len(self._cases[name]) == self._expected[name]:
             self.hear(reporting.check_entry(score.by_itself(self._gathered(name)), self._command))
 
@@ -86,6 +90,12 @@ class Judge(GraderProblems):
         if said and not self.import_error:
             self.import_error = said
             report.print_import_error(self._progress.console, said)
+
+    def hear_failure(self, check: checks.Check, told: case.Case) -> None:
+        """Tell of the first failure of each function at once: others follow, and likely causes."""
+        if check.function not in self._failed:
+            self._failed.add(check.function)
+            report.print_first_words(self._progress.console, check, told)
 
     def hear(self, entry: CheckEntry) -> None:
         """Print the verdict of a completed check; those of checks that are to do come together, when all are known."""

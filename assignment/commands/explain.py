@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.text import Text
 
 from assignment import failure, text
-from assignment.commands import handout, report, run
+from assignment.commands import handout, likely, report, run
 from assignment.commands.collector import Judge
 from assignment.commands.next_check import counted
 from assignment.commands.settings import Settings
@@ -61,7 +61,7 @@ def explain(settings: Settings, asked: run.GraderRun) -> int:
         return run.INTERRUPTED
     if judge.problems:
         return failure.tell(judge.problems)
-    results = score.results(judge.gathered())
+    results = score.results(likely.explained(judge.gathered(), pool.jobs, console, is_thorough=True))
     entries = [reporting.check_entry(result, *commands) for result in results]
     show_check(console, check, next(iter(causes.sections(entries[0])), "") if entries else "")
     if not results:

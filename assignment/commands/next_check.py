@@ -7,10 +7,11 @@ from rich.console import Console
 from rich.text import Text
 
 from assignment import failure, text
-from assignment.commands import report, run
+from assignment.commands import likely, report, run
 from assignment.commands.collector import Judge
 from assignment.commands.settings import Settings
 from assignment.verdict import reporting, score, where
+from assignment.verdict.case import Case
 from assignment.verdict.checks import Check
 from assignment.verdict.entries import CheckEntry
 
@@ -37,11 +38,19 @@ class First(Judge):
     def __init__(self, selected: list[Check], console: Console, command: str) -> None:
         super().__init__(selected, console, command)
         self._selected = selected
+        self._failures: dict[str, Case] = {}  # the first of each check
         self.entries: dict[str, CheckEntry] = {}  # of the checks that are complete
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         super().pytest_collection_finish(session)
         self._session = session
+
+    def hear_failure(self, check: Check, told: Case) -> None:
+        """Tell of the failure where all checks before this one are known to be right; else keep it until they are."""
+        self._failures.setdefault(check.name, told)
+        current = next(other for other in self._selected if not self.is_finished(other))
+        if current.name in self._failures:
+            super().hear_failure(current, self._failures[current.name])
 
     def hear(self, entry: CheckEntry) -> None:
         self.entries[entry["name"]] = entry
@@ -91,6 +100,7 @@ class Following:
             console.print(Text(all_finished(settings, order), "bold green"))
             return run.GRADED
         complete = [of for of in judge.gathered() if of.check.name in judge.entries]
+        complete = likely.explained(complete, pool.jobs, console)
         results = score.results(sorted(complete, key=lambda of: order.index(of.check)))
         (result,) = (result for result in results if result.check == check)
         show(console, judge, order, check, reporting.check_entry(result, command, settings.debugger(pool.seed)))

@@ -13,6 +13,7 @@ from assignment import text
 from assignment.commands import handout
 from assignment.course import course
 from assignment.verdict import causes, checks, finding, reporting, score
+from assignment.verdict.case import Case
 from assignment.verdict.entries import CheckEntry, ProblemEntry, Report
 from tests import operators
 
@@ -95,6 +96,13 @@ def claim_lines(claim: str, indent: int) -> list[str]:
     return textwrap.wrap(claim, WIDTH, initial_indent=margin, subsequent_indent=margin, break_long_words=False) or [""]
 
 
+def print_first_words(console: Console, check: checks.Check, case: Case) -> None:
+    """Print that a case has failed, and where it is wrong, before the rest is known."""
+    case_name = f"[{case.name}]" if case.name else ""
+    console.print(Text(text.line(f"first to fail: {check.name}{case_name}"), STYLES[case.status]))
+    print_block(console, in_first_lines(case.finding.says if case.finding else case.message))
+
+
 def print_failures(console: Console, checks: Iterable[CheckEntry], import_error: str = "", command: str = "") -> None:
     """Print every cause once: the claim of the first check that fails for it, its case, the command, and the rest.
 
@@ -132,7 +140,11 @@ def untold(group: list[CheckEntry], import_error: str) -> list[CheckEntry]:
 
 def brief(check: CheckEntry) -> str:
     """Return what is wrong with a check, in its first lines; its message tells the call, too."""
-    said = next((found["says"] for found in check["findings"]), check["message"])
+    return in_first_lines(next((found["says"] for found in check["findings"]), check["message"]))
+
+
+def in_first_lines(said: str) -> str:
+    """Return the first lines of what is wrong."""
     return text.clean("\n".join(said.splitlines()[:BRIEF_LINES]), BRIEF_LINES, WIDTH)
 
 

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.text import Text
 
 from assignment import failure, plugin, text
-from assignment.commands import files, greeting, progress, report
+from assignment.commands import files, greeting, likely, progress, report
 from assignment.commands.collector import GraderProblems, Judge
 from assignment.commands.settings import Settings
 from assignment.confined import supervisor
@@ -93,7 +93,7 @@ def grade(settings: Settings, run: GraderRun) -> int:
     judge = Judge(selected, console, settings.command(pool.seed))
     if not judged(judge, selected, pool):
         return INTERRUPTED
-    data = reported(settings, only, judge, pool, start)
+    data = reported(settings, only, judge, pool, start, console)
     # before the screen: that may be a pipe which nobody reads any more
     unwritten = files.write(settings, data, pool.submission.sources)
     with failure.kept(judge.problems):
@@ -107,12 +107,15 @@ def grade(settings: Settings, run: GraderRun) -> int:
     return BELOW if settings.fail_under is not None and data["score"] < settings.fail_under else GRADED
 
 
-def reported(settings: Settings, only: Sequence[str], judge: Judge, pool: Pool, start: float) -> Report:
-    """Return the report on what a judge has gathered, as plain data."""
+def reported(
+    settings: Settings, only: Sequence[str], judge: Judge, pool: Pool, start: float, console: Console
+) -> Report:
+    """Return the report on what a judge has gathered, with likely causes, as plain data."""
+    gathered = likely.explained(judge.gathered(), pool.jobs, console)
     session = session_of(settings, only, pool.submission, pool.seed, device_name(pool.device), pool.rung)
     seconds = time.monotonic() - start
     session = replace(session, jobs=pool.jobs, seconds=seconds, import_error=judge.import_error)
-    return reporting.report(session, judge.gathered(), judge.problems)
+    return reporting.report(session, gathered, judge.problems)
 
 
 def show(settings: Settings, data: Report, pool: Pool, console: Console) -> None:

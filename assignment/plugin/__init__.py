@@ -23,7 +23,6 @@ from assignment.plugin.fixtures import (
     SPEED,
     Starter,
     check_name,
-    forget_hints,
     in_a_configuration,
     in_every_configuration,
     pool_of,
@@ -41,7 +40,7 @@ from assignment.verdict import case, checks, score
 if TYPE_CHECKING:
     from assignment.judge.door import Run  # loads PyTorch
 
-__all__ = ["Starter", "check_name", "forget_hints", "pytest_runtestloop", "rng", "run", "speed"]
+__all__ = ["Starter", "check_name", "pytest_runtestloop", "rng", "run", "speed"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

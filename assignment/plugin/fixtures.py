@@ -21,13 +21,12 @@ if TYPE_CHECKING:
 
     from assignment.judge import door as judged
     from assignment.timing.speed import SpeedSession
-    from assignment.verdict.search import Search
     from tests import door
 
 POOL = pytest.StashKey[Pool]()
 EVERY = pytest.StashKey[bool]()  # of the case of each check that is played in every configuration
 SPEED: "pytest.StashKey[SpeedSession]" = pytest.StashKey()
-SEARCH: "pytest.StashKey[Search]" = pytest.StashKey()  # for what wrong results may come from
+SEARCHED = pytest.StashKey[bool]()  # where wrong results are kept, for a search for their causes
 
 
 class Starter:
@@ -38,6 +37,7 @@ class Starter:
 
     def pytest_configure(self, config: pytest.Config) -> None:
         config.stash[POOL] = self._pool
+        config.stash[SEARCHED] = True
 
 
 def pool_of(config: pytest.Config) -> Pool:
@@ -100,12 +100,6 @@ def import_error(config: pytest.Config) -> str:
     """Return what kept the package from being imported, as far as the workers of this process know."""
     timed = config.stash[SPEED].submitted.import_error if SPEED in config.stash else ""
     return pool_of(config).import_error() or timed
-
-
-def forget_hints(config: pytest.Config) -> None:
-    """Forget the hints, for another submission."""
-    if SEARCH in config.stash:
-        del config.stash[SEARCH]
 
 
 @pytest.fixture

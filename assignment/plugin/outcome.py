@@ -10,12 +10,12 @@ from assignment import failure, text
 from assignment.judge import words
 from assignment.judge.door import Run
 from assignment.judge.errors import SubmissionError
-from assignment.plugin.fixtures import SEARCH, check_name, import_error
+from assignment.plugin.fixtures import SEARCHED, import_error
 from assignment.protocol.said import Said, joined
-from assignment.verdict import checks, finding, score
+from assignment.verdict import finding, score
 from assignment.verdict.case import Case, margins_of
 from assignment.verdict.entries import Tiles
-from assignment.verdict.finding import Explanation, Finding
+from assignment.verdict.finding import Finding
 from tests import compare
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def case_of(item: pytest.Item, call: pytest.CallInfo, report: pytest.TestReport)
     wrong = error if isinstance(error, compare.Mismatch) and not is_unplayed(door) else None
     refused = error if isinstance(error, SubmissionError) else None
     margins = [*margins_of(report), *([wrong.margin] if wrong else [])]
-    hints = failure.diagnosed("no likely cause was found", lambda: causes(item, wrong, run), None, staff)
+    kept = failure.diagnosed("no likely cause was looked for", lambda: packed(item, wrong, run), "", staff)
     drawn = failure.diagnosed("no map was drawn", lambda: map_of(wrong), None, staff)
     staff += failure.diagnosed("the simulator was not asked", lambda: on_gpu_alone(wrong, run), list[str](), staff)
     steps = (
@@ -53,7 +53,7 @@ def case_of(item: pytest.Item, call: pytest.CallInfo, report: pytest.TestReport)
         timing=speed.timing if speed else None,
         share=getattr(error, "share", None),  # of a TooSlow, the one exception that has it
         cheated=tuple(door.evidence if door else ()),
-        hints=None if hints is None else tuple(hints),
+        wrong=kept,
         size=sum(tensor.numel() for tensor in run.tensors) if run else 0,
         map=drawn,
         moved=tuple(run.moved) if run else (),
@@ -67,16 +67,13 @@ def case_of(item: pytest.Item, call: pytest.CallInfo, report: pytest.TestReport)
     )
 
 
-def causes(item: pytest.Item, wrong: compare.Mismatch | None, run: Run | None) -> list[Explanation] | None:
-    """Return what a wrong result may come from, of the first few that a check has; None without a look at it."""
-    if wrong is None or not wrong.expected or run is None:
-        return None
-    from assignment.verdict.search import Search  # a failure in it must cost no grade
+def packed(item: pytest.Item, wrong: compare.Mismatch | None, run: Run | None) -> str:
+    """Return a wrong result for the search for causes; nothing where none follows."""
+    if wrong is None or not wrong.expected or run is None or SEARCHED not in item.config.stash:
+        return ""
+    from assignment.verdict.search import WrongResult  # a failure in it must cost no grade
 
-    search = item.config.stash.setdefault(SEARCH, Search())
-    check = check_name(item)
-    function, is_first = checks.place(check)
-    return search.causes(check, function, is_first, run.asked, run.tensors, wrong.got, wrong.expected)
+    return WrongResult(run.asked, run.tensors, wrong.got, wrong.expected).packed()
 
 
 def on_gpu_alone(wrong: compare.Mismatch | None, run: Run | None) -> list[str]:

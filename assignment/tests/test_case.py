@@ -27,6 +27,7 @@ WHOLE = case.Case(
     share=0.5,
     cheated=("rmsnorm",),
     hints=(Explanation("factor", "It is twice as large.", "handout/faq.md", "Look.", (2.0,), is_rare=True),),
+    wrong="gASV",
     size=4,
     map=MAP,
     moved=({"tensor": "x", "bytes": 4, "least": 4},),

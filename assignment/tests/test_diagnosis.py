@@ -1,5 +1,6 @@
 """Misconceptions: each is recognised by its own results, and nothing else is."""
 
+import itertools
 import math
 from contextlib import suppress
 from dataclasses import replace
@@ -12,10 +13,12 @@ import torch
 from assignment.operators.misconception import Call
 from assignment.tests.pairs import request
 from assignment.tests.specification import at_least_matrices, models, oracle, subjects
+from assignment.verdict import checks, score
+from assignment.verdict.case import Case, CheckCases
 from assignment.verdict.diagnosis import candidates, matching
 from assignment.verdict.diagnosis.candidates import calls
 from assignment.verdict.diagnosis.matching import causes
-from assignment.verdict.search import MOST_IN_VAIN, Search
+from assignment.verdict.search import MOST_IN_VAIN, SHARE, Search, WrongResult
 from tests import operators
 from tests.flash_attention.inputs import Attention, after_forward, forward_inputs
 from tests.inputs import normal
@@ -26,7 +29,7 @@ IN_THE_BANK = ("16-bits", "p-rounded", "inputs-rounded", "values-limited")  # se
 PLAIN = [(function, one) for function, one in EVERY if not any(part in one.name for part in IN_THE_BANK)]
 ATTENTION = [(function, one) for function, one in EVERY if function.startswith("flash")]
 ALONE = {"times": 1, "has_grad": False, "interleaved": False}
-WRONG_CALL: Any = (request("rmsnorm_forward", "call", {}), [], [torch.ones(1)], {})
+WRONG_CALL = WrongResult(request("rmsnorm_forward", "call", {}), [], [torch.ones(1)], {})
 
 
 def only(monkeypatch, function, misconceptions):
@@ -233,7 +236,8 @@ def test_a_mean_over_no_rows():
     call = Call("weighted_sum_backward", [grad_y, x, weight])
     expected = models.weighted_sum_backward(grad_y, x, weight)
     got = [torch.ones(0, 40), torch.full((40,), torch.nan)]
-    found = Search().causes("contract", "weighted_sum_backward", False, *asked_of(call), got, expected)
+    wrong = WrongResult(*asked_of(call), got, expected)
+    found = Search().causes("contract", "weighted_sum_backward", False, wrong)
     assert found == [matching.OF_AN_EMPTY_BATCH]
     assert found[0].section == candidates.MODELS["weighted_sum_backward"].section
 
@@ -309,26 +313,96 @@ def test_only_one_half_of_a_backward_pass_reads_in_the_wrong_places():
 def test_only_what_explains_the_first_check_is_tried_on_others(monkeypatch):
     tried: list[list[Any]] = []
 
-    def causes_found(calls, got, expected, known, budget_s, **options):
-        tried.append([*known, options])
+    def causes_found(calls, got, expected, known, budget, only_known, enough):
+        tried.append([*known, only_known])
         return found
 
     monkeypatch.setattr(matching, "causes", causes_found)
     search = Search()
-    found: list[str] = []
-    assert search.causes("plain", "rmsnorm_forward", True, *WRONG_CALL) == []
-    assert search.causes("ragged", "rmsnorm_forward", False, *WRONG_CALL) is None
+    found: list[Any] = []
+    assert search.causes("plain", "rmsnorm_forward", True, WRONG_CALL) == []
+    assert search.causes("ragged", "rmsnorm_forward", False, WRONG_CALL) is None
     found = ["eps"]
-    assert search.causes("plain", "rmsnorm_forward", True, *WRONG_CALL) == ["eps"]
-    assert search.causes("ragged", "rmsnorm_forward", False, *WRONG_CALL) == ["eps"]
-    everything, known_ones = {"only_known": False}, {"only_known": True}
-    assert tried == [[everything], [everything], ["eps", known_ones]]
+    assert search.causes("plain", "rmsnorm_forward", True, WRONG_CALL) == ["eps"]
+    assert search.causes("ragged", "rmsnorm_forward", False, WRONG_CALL) == ["eps"]
+    assert tried == [[False], [False], ["eps", True]]
+
+
+def wrong_rows(shape, seed=0) -> WrongResult:
+    """A result that no model explains."""
+    x, weight = normal(rng(seed), *shape), normal(rng(seed + 1), shape[-1])
+    call = Call("weighted_sum_forward", [x, weight])
+    got = [normal(rng(seed + 2), *shape[:-1])]
+    return WrongResult(*asked_of(call), got, models.weighted_sum_forward(x, weight))
+
+
+def case_of(name, wrong) -> Case:
+    return Case(name, score.FAIL, wrong=wrong.packed())
+
+
+CHECK = next(check for check in checks.declared() if check.function == "weighted_sum_forward")
+
+
+def test_a_search_is_the_same_in_whatever_order_cases_were_judged():
+    one = candidates.MODELS["weighted_sum_forward"].misconceptions[0]
+    cases = []
+    for i, shape in enumerate([(200, 64), (40, 64), (300, 32)]):
+        wrong = wrong_rows(shape, seed=i)
+        (outputs, *_) = one.model(Call("weighted_sum_forward", wrong.sent))
+        cases.append(case_of(str(i), replace(wrong, got=[outputs[0].float()]) if i == 1 else wrong))
+    for elements in (math.inf, 1e6, 0.0):
+        found = []
+        for order in itertools.permutations(cases):
+            explained = Search(elements).explained(CheckCases(CHECK, order, 3))
+            assert [case.name for case in explained.cases] == [case.name for case in order]
+            assert not any(case.wrong for case in explained.cases)
+            found.append({case.name: case.hints for case in explained.cases})
+        assert all(one == found[0] for one in found)
+        assert one.name in {hint.name for hint in found[0]["1"] or ()} or not elements
+
+
+def test_a_search_that_ends_early_does_not_say_that_nothing_explains_a_result():
+    case = case_of("", wrong_rows((40, 64)))
+    assert Search().look(CHECK.name, case).hints == ()
+    assert Search(elements=1e4).look(CHECK.name, case).hints is None
+
+
+def test_models_compute_no_more_than_the_budget(monkeypatch):
+    computed = []
+
+    def model(call):
+        for _ in range(100):
+            computed.append(call.tensors[0].numel())
+            yield [call.tensors[0].double().sum(-1)]
+
+    only(monkeypatch, "weighted_sum_forward", [replace(EVERY[0][1], model=model, is_by_batch=False)])
+    Search(elements=1e5 / SHARE).look(CHECK.name, case_of("", wrong_rows((40, 64))))
+    assert 1e5 < sum(computed) <= 1e5 + 40 * 64
+
+
+def test_a_large_result_leaves_elements_for_small_ones():
+    one = candidates.MODELS["weighted_sum_forward"].misconceptions[0]
+    small = wrong_rows((40, 64))
+    (outputs, *_) = one.model(Call("weighted_sum_forward", small.sent))
+    search = Search(elements=2e6)
+    assert search.look(CHECK.name, case_of("large", wrong_rows((4000, 64)))).hints is None
+    found = search.look(CHECK.name, case_of("small", replace(small, got=[outputs[0].float()]))).hints
+    assert one.name in {hint.name for hint in found or ()}
+
+
+def test_inputs_that_lie_apart_in_large_memory_are_sent_without_it():
+    x = torch.empty(1 << 33, dtype=torch.uint8).view(torch.float32).as_strided((4, 8), (1 << 28, 1)).fill_(2.0)
+    wrong = replace(wrong_rows((4, 8)), sent=[x, torch.ones(8).as_strided((4,), (2,))])
+    assert len(wrong.packed()) < 10_000
+    ours, other = WrongResult.unpacked(wrong.packed()).sent
+    assert torch.equal(ours, x)
+    assert other.stride() == (2,)
 
 
 def test_a_check_is_given_up_after_a_few_results(monkeypatch):
     monkeypatch.setattr(matching, "causes", lambda *_, **__: [])
     search = Search()
-    came = [search.causes("ragged", "rmsnorm_forward", False, *WRONG_CALL) for _ in range(MOST_IN_VAIN + 2)]
+    came = [search.causes("ragged", "rmsnorm_forward", False, WRONG_CALL) for _ in range(MOST_IN_VAIN + 2)]
     assert came == [[]] * MOST_IN_VAIN + [None, None]
 
 

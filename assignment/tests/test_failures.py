@@ -43,7 +43,7 @@ FILES = ("--json", "report.json", "--junit", "report.xml")
         pytest.param("from assignment.verdict import search\nsearch.Search.causes = fail", id="a misconception"),
         pytest.param(
             "from assignment.plugin import outcome\n"
-            "outcome.causes = outcome.map_of = outcome.with_origin_of_nan = fail",
+            "outcome.packed = outcome.map_of = outcome.with_origin_of_nan = fail",
             id="hint, map and the origin of a NaN",
         ),
     ],

@@ -51,6 +51,7 @@ NOT_HERE = {  # the beginnings of commands, and why they are not run
     "python -m assignment.bank load": f"{LONG}: test_load.py",
     "python -m assignment.bank kills": f"{LONG}: test_faults.py",
     "python -m assignment.bank peak_memory": f"{LONG}: test_peak_memory.py",
+    "python -m assignment.bank waiting": f"{LONG}: test_waiting.py",
     "python -m assignment.bank cpu_time": f"{LONG}: test_cpu_time.py",
     "python -m pytest -p assignment.simulator.pytest_plugin": "the folder is another project's: test_pytest_plugin.py",
     "python -m assignment.bank suites": f"{LONG}, and checkouts: test_suites.py",

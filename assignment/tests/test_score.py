@@ -127,13 +127,15 @@ THIS = Explanation("this", "It is this.")
 
 
 def test_the_case_that_is_shown_is_the_most_telling_one():
-    """A fault with its line, then one with a likely cause, then the smallest"""
+    """A fault with its line, then one with a likely cause, then one of many elements, then the smallest"""
     small, other = Case("small", "FAIL", size=1), Case("other", "FAIL", size=2)
     hinted, fault = (
         Case("hinted", "FAIL", size=8, hints=(THIS,)),
         Case("fault", "FAIL", size=9, finding=Finding("race")),
     )
-    cases = [other, small, hinted, fault]
-    for expected in (fault, hinted, small, other):
+    numbers = {"wrong": 1, "nan": 0, "elements": 1}
+    single = Case("no dimension", "FAIL", finding=Finding("wrong values", numbers=numbers))
+    cases = [single, other, small, hinted, fault]
+    for expected in (fault, hinted, small, other, single):
         assert CheckResult(CHECK, tuple(cases), len(cases), hints=(THIS,)).worst is expected
         cases.remove(expected)

@@ -30,6 +30,7 @@ class Case:
     share: float | None = None  # of the points, where it failed for nothing but being slow
     cheated: tuple[str, ...] = ()  # functions whose results were shown not to be the work that was asked for
     hints: tuple[Explanation, ...] | None = None  # what a wrong result may come from; None where nobody has looked
+    wrong: str = ""  # a wrong result that nobody has looked into yet: search.WrongResult.packed
     size: int = 0  # elements of its inputs
     map: Tiles | None = None  # where its result is wrong: a compare.Map
     moved: tuple[Moved, ...] = ()  # bytes of its inputs and results: door.moved_by

@@ -47,12 +47,20 @@ class CheckResult(CheckCases):
     def worst(self) -> Case | None:
         """The most telling case of the check's status: a fault with its line, a likely cause, the smallest."""
         alike = [case for case in self.cases if case.status == self.status]
-        telling = [(not case.ran, not case.is_fault, not self.explained(case), case.size) for case in alike]
+        telling = [
+            (not case.ran, not case.is_fault, not self.explained(case), is_of_one_element(case), case.size)
+            for case in alike
+        ]
         return alike[telling.index(min(telling))] if alike else None
 
     @property
     def margin(self) -> float:
         return max((case.margin or 0.0 for case in self.cases), default=0.0)
+
+
+def is_of_one_element(case: Case) -> bool:
+    """Return whether a case's wrong result has no dimensions to show a place in."""
+    return case.finding is not None and case.finding.numbers.get("elements") == 1
 
 
 def results(gathered: Iterable[CheckCases]) -> list[CheckResult]:

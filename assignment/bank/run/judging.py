@@ -21,6 +21,7 @@ from assignment.pytest_private import runtestprotocol
 from assignment.verdict import checks, score
 from assignment.verdict.case import Case, CheckCases, held_by
 from assignment.verdict.finding import Explanation, explanation
+from assignment.verdict.search import Search
 
 if TYPE_CHECKING:
     from multiprocessing.queues import Queue
@@ -166,13 +167,13 @@ class GradingLoop(GraderProblems):
     def _run(self, job: GradingJob, items: dict[str, list[pytest.Item]]) -> Result:
         start = time.monotonic()
         self._pool.replace(job.entry.submission, job.seed)
-        plugin.forget_hints(next(iter(items.values()))[0].config)
         here = {check.name: check for check in checks.without_a_gpu(checks.declared())}
         own = [check.name for check in here.values() if check.problem in job.entry.problems]
         names = [job.only] if job.only else [name for name in own if not job.without or job.without not in name]
         # A bug that is caught stays caught: its remaining cases would say nothing more.
         enough = CAUGHT if job.entry.kind == BUG else math.inf
-        found = [_verdict(items[name], enough) for name in names]
+        searching = Search()
+        found = [_verdict(items[name], enough, searching) for name in names]
         results = score.results(CheckCases(here[name], of, len(of)) for name, (_, of) in zip(names, found, strict=True))
         told = zip(names, found, results, strict=True)
         verdicts = {name: replace(verdict, hints=[*of.hints]) for name, (verdict, _), of in told}
@@ -180,17 +181,18 @@ class GradingLoop(GraderProblems):
         return Result(job.entry.name, job.seed, job.only, key(job, self._judged_by), seconds, verdicts)
 
 
-def _verdict(items: list[pytest.Item], enough: float) -> tuple[Verdict, tuple[Case, ...]]:
+def _verdict(items: list[pytest.Item], enough: float, searching: Search) -> tuple[Verdict, tuple[Case, ...]]:
     """Return the worst case of a check, and all that were run."""
     worst, notes, cases = Verdict(score.OK, 0.0), [], list[Case]()
     for item in items:
-        cases.append(case := run_case(item))
+        came = run_case(item)
+        cases.append(case := searching.look(plugin.check_name(item), came))
         verdict = verdict_of(case)
         notes += [note for note in verdict.notes if note not in notes]
         order = score.SEVERITY.index(verdict.status), -verdict.margin
         if order < (score.SEVERITY.index(worst.status), -worst.margin):
             worst = verdict
-        is_clear = case.hints is None or len(case.hints) == 1 or len(cases) > MOST_LOOKED_AT
+        is_clear = not came.wrong or len(case.hints or ()) == 1 or len(cases) > MOST_LOOKED_AT
         if worst.status not in score.KEEPS_POINTS and worst.margin >= enough and is_clear:
             break
     return replace(worst, notes=notes), tuple(cases)

@@ -99,9 +99,14 @@ def outputs_of(function: str, tensors: Sequence[Tensor], options: Options) -> Se
     return came if isinstance(came, tuple) else (came,)
 
 
-def too_large(call: Call) -> bool:
+def elements(call: Call) -> int:
+    """Return how many elements a call's work is measured by."""
     named = dict(zip(of_oracle(call.function).inputs, call.tensors, strict=True))
-    return operator_of(of_oracle(call.function).name).elements(named) > MAX_ELEMENTS
+    return operator_of(of_oracle(call.function).name).elements(named)
+
+
+def too_large(call: Call) -> bool:
+    return elements(call) > MAX_ELEMENTS
 
 
 def possible(function: str, call: Call) -> Iterator[Cause]:

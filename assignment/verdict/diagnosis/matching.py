@@ -2,16 +2,16 @@
 
 import copy
 import functools
+import itertools
 import math
-import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from assignment.operators.misconception import Call
-from assignment.verdict.diagnosis.candidates import MODELS, Cause, possible, right, too_large
+from assignment.verdict.diagnosis.candidates import MODELS, Cause, elements, possible, right, too_large
 from assignment.verdict.diagnosis.closeness import are_near, distance, error_over_bound
 from assignment.verdict.finding import Explanation
 from tests.compare import Expected
@@ -20,6 +20,7 @@ from tests.compare import Expected
 CLOSE, FARTHER = 0.1, 3.0
 # times: a model that reduces the error by so much explains it: errors grow with a wrong result
 LESS = 300.0
+FIRST = 2  # results of each model, before the others of any
 MOST = 300.0  # times the bound, even then
 # of the error that a model may leave, as a root mean square and at its largest
 REST, REST_LARGEST = 0.02, 0.1
@@ -48,8 +49,9 @@ def causes(
     got: Sequence[Tensor],
     expected: dict[str, Expected],
     known: Collection[Explanation] = (),
-    budget_s: float = math.inf,
+    budget: "Budget | None" = None,
     only_known: bool = False,
+    enough: float = CLOSE,
 ) -> list[Explanation]:
     """Return the misconceptions that explain one of the calls, the likelier first.
 
@@ -58,14 +60,15 @@ def causes(
         got: the wrong result.
         expected: what it is compared with.
         known: those to try first; where one of them explains the result closely, no other is tried.
-        budget_s: processor seconds of this process, so that a busy machine gives the same answers.
+        budget: that the search may use, which is the same on every machine.
         only_known: whether no other is tried in any case.
+        enough: of the bound: what is close.
     """
     calls = list(calls)
     if of_all := told_at_once(calls, got, expected):
         return [of_all]
     found: dict[Explanation, float] = {}
-    until = time.process_time() + budget_s
+    budget = budget or Budget()
     for call in calls:
         if call.function not in MODELS or too_large(call):
             continue
@@ -73,12 +76,11 @@ def causes(
         if len(calls) > 1 and result.agrees(call.looked_at(right(call.function, call, call.tensors))):
             return [OF_ANOTHER_CALL]
         for is_known in (True, False) if known else (False,):
-            for cause in possible(call.function, call):
-                if (cause.explanation in known) == is_known and time.process_time() <= until:
-                    error = result.explained_by(cause)
-                    if error < math.inf:
-                        found[cause.explanation] = min(error, found.get(cause.explanation, math.inf))
-            if only_known or min(found.values(), default=math.inf) <= CLOSE:
+            tried = [one for one in possible(call.function, call) if (one.explanation in known) == is_known]
+            for cause, error in zip(tried, result.explained_by(tried, budget), strict=True):
+                if error < math.inf:
+                    found[cause.explanation] = min(error, found.get(cause.explanation, math.inf))
+            if only_known or min(found.values(), default=math.inf) <= enough:
                 break
         if not found and (factor := constant_factor(result)) and (factor in known or not only_known):
             found[factor] = 1.0
@@ -112,6 +114,22 @@ def is_added_to(calls: Sequence[Call], got: Sequence[Tensor], expected: dict[str
         for ours, one, other, want in zip(got, *both, expected.values(), strict=True)
     ]
     return Wrong(calls[0], got, expected).agrees(sums)
+
+
+class Budget:
+    """How many elements models may still compute."""
+
+    def __init__(self, elements: float = math.inf) -> None:
+        self._elements = elements
+        self.spent = 0
+
+    def spend(self, elements: int) -> None:
+        """Count elements that a model has computed."""
+        self.spent += elements
+
+    @property
+    def is_spent(self) -> bool:
+        return self.spent > self._elements
 
 
 class Wrong:
@@ -157,14 +175,36 @@ class Wrong:
         }
         return part
 
-    def explained_by(self, cause: Cause) -> float:
-        """Return the distance of a cause's nearest result; infinite if none explains this one."""
-        if cause.is_by_batch and self.part is not self and self.part.explained_by(cause) == math.inf:
-            return math.inf
-        results = (self.call.looked_at(outputs) for outputs in cause.model(self.call))
-        near = ((self.distance(outputs), outputs) for outputs in results)
-        alike = (error for error, outputs in near if self._agrees(error, outputs))
-        return min(alike, default=math.inf)
+    def explained_by(self, causes: Sequence[Cause], budget: Budget) -> list[float]:
+        """Return the distance of each cause's nearest result; infinite if none explains this one, or none in time.
+
+        The first results of all come before the others: where the budget is small, each is tried.
+        """
+        least = [math.inf] * len(causes)
+        errors = [self._errors_of(cause, budget) for cause in causes]
+        for most in (FIRST, None):
+            for i, of_cause in enumerate(errors):
+                least[i] = min(least[i], *itertools.islice(of_cause, most), math.inf)
+        return least
+
+    def _errors_of(self, cause: Cause, budget: Budget) -> Iterator[float]:
+        """Yield the distance of each result of a cause within the budget; infinite where it explains nothing."""
+        if cause.is_by_batch and self.part is not self:
+            is_near = False
+            for error in self.part._errors_of(cause, budget):
+                is_near = is_near or error < math.inf
+                yield math.inf
+            if not is_near:
+                return
+        if budget.is_spent:
+            return
+        size = elements(self.call)
+        for outputs in map(self.call.looked_at, cause.model(self.call)):
+            budget.spend(size)
+            error = self.distance(outputs)
+            yield error if self._agrees(error, outputs) else math.inf
+            if budget.is_spent:
+                return
 
     def agrees(self, outputs: Sequence[Tensor]) -> bool:
         """Return whether a result explains this one."""

@@ -54,6 +54,7 @@ def wrong_strides(i: int, names: Sequence[str], tensors: Sequence[Tensor]) -> It
         yield ("{} is read as if its batch stride were that of a contiguous tensor", (*packed[:-2], *right[-2:]))
         yield ("{}'s batch stride is taken for that of a contiguous tensor", (*packed[:-1], right[-1]))
     if tensor.ndim > 2:
+        yield "{} is read from the first entry of the batch in all", (0,) * (tensor.ndim - 2) + right[-2:]
         yield ("{}'s strides of batch and row are swapped", (*right[:-3], right[-2], right[-3], right[-1]))
     others = zip(tensors, names, strict=True)
     # q's strides may be grad_o's too

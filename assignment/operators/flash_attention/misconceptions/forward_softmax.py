@@ -47,6 +47,10 @@ def of_all_rows(largest: Tensor, first: float, tile: int) -> Tensor:
     return running(torch.cat(together, -2), first)
 
 
+def zeros(old: Tensor, new: Tensor) -> Tensor:
+    return torch.zeros_like(old)
+
+
 def one_maximum(call: Call) -> Iterator[Sequence[Tensor]]:
     for tile in TILES:
         for rows in TILES:
@@ -95,6 +99,13 @@ MISCONCEPTIONS = [
         "The running maximum never falls: what has it to be compared with?",
         ONLINE,
         several(each(maximum=local), each(maximum=local, keep_acc=ones, keep_sum=ones)),
+    ),
+    Misconception(
+        "maximum-never-updated",
+        "Your result equals attention whose running maximum stays at −∞: each tile drops what came before it",
+        "What does the next tile find as the old maximum?",
+        ONLINE,
+        each(maximum=local, keep_acc=zeros, keep_sum=zeros, lse=lambda m, total: total.log() - math.inf),
     ),
     Misconception(
         "no-maximum",
