@@ -18,7 +18,7 @@ from assignment.whose import theirs
 
 from . import access, numerics, scaled
 from .elementwise import Elementwise, Handle, NoticedResult
-from .faults import place
+from .faults import UNSUPPORTED, place
 from .kernel_values import KernelValue
 from .libdevice import extern_function, is_exact
 from .numerics import BFLOAT16, convert, numpy_type
@@ -292,8 +292,8 @@ class Builder(Elementwise):
         code = " ".join(asm.split())
         code = code if len(code) < 60 else f"{code[:57]}..."
         raise NotImplementedError(
-            f'tl.inline_asm_elementwise: inline assembly, "{code}", is not supported by the simulator, '
-            "run with --device cuda"
+            f'tl.inline_asm_elementwise: inline assembly, "{code}", {UNSUPPORTED}: write it with operations of tl and '
+            "libdevice"
         )
 
     def create_print(

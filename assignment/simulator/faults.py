@@ -18,6 +18,7 @@ _TRITON = find_spec("triton")  # not imported here: the simulator must be instal
 _OURS = (f"{_HERE}/", whose.__file__, *([f"{Path(_TRITON.origin).parent}/"] if _TRITON and _TRITON.origin else []))
 
 LEFT_OPEN = "(handout/left_open.md)"
+UNSUPPORTED = "is not supported by the simulator, run with --device cuda (handout/tools.md)"
 # code and line: where it happened, and from where that was called
 Place = tuple[tuple[CodeType, int], ...]
 Program = tuple[int, int, int]

@@ -17,12 +17,12 @@ from . import control, numerics, reductions
 from . import semantic as semantics
 from .alignment import HINTS
 from .elementwise import Handle
+from .faults import UNSUPPORTED
 from .kernel_values import KernelFunction, KernelValue, static
 from .properties import H100
 from .semantic import builder, semantic
 from .triton_private import BUILTINS_IN, HAS_BLOCK_POINTERS, NO_BLOCK_POINTERS, interpreter
 
-UNSUPPORTED = "is not supported by the simulator, run with --device cuda"
 WITHOUT_BODY = "is not supported by Triton, which gives None: call"
 
 

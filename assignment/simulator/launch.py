@@ -23,7 +23,7 @@ from .arguments import typed
 from .builder import Builder, DoesNotHold
 from .calls import Call
 from .compiled import CompiledStandIn, CompilersFigures
-from .faults import MemoryFault, Program
+from .faults import UNSUPPORTED, MemoryFault, Program
 from .kernel_values import Grid, KernelValue, LaunchArgument, grid_sizes
 from .meeting import MeetingPrograms
 from .programs import FirstRace
@@ -87,9 +87,7 @@ def install() -> None:
 
 def refuse(self: JITFunction, *args: LaunchArgument, **kwargs: LaunchArgument) -> None:
     """Refuse what is compiled even where Triton interprets: Gluon."""
-    raise NotImplementedError(
-        f"{self.__name__} is written in Gluon, not supported by the simulator, run with --device cuda"
-    )
+    raise NotImplementedError(f"{self.__name__}, in Gluon, {UNSUPPORTED}")
 
 
 def run(

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from triton.language.extra import libdevice
 
+from .faults import UNSUPPORTED
 from .numerics import convert, flush_subnormals, fused
 
 Function = Callable[..., np.ndarray]
@@ -269,7 +270,7 @@ def _bessel(first: Function, second: Function, *, of_second_kind: bool) -> Funct
 
 
 _MOST_ORDERS = 4096
-_OTHER_ORDERS = f"libdevice.jn and yn: the simulator has orders up to {_MOST_ORDERS}, run with --device cuda"
+_OTHER_ORDERS = f"libdevice.jn or yn of an order above {_MOST_ORDERS} {UNSUPPORTED}"
 _J, _Y = ([_vanishing(getattr(torch.special, f"bessel_{kind}{order}")) for order in "01"] for kind in ("j", "y"))
 _NUMPYS = """
 acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh exp exp2 expm1 floor fmax fmin fmod hypot isinf isnan
@@ -351,7 +352,7 @@ def extern_function(symbol: str) -> Function:
     found = _found(symbol.removeprefix("__nv_"))
     if found is None:
         name = _as_called(symbol.removeprefix("__nv_"))
-        raise NotImplementedError(f"libdevice.{name} is not supported by the simulator, run with --device cuda")
+        raise NotImplementedError(f"libdevice.{name} {UNSUPPORTED}")
     name, function = found
     keeps = name in _BITS or (name in _KEEP_SUBNORMALS.split() and symbol not in _FAST)
     return function if keeps else _flushing(function)

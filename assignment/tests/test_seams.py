@@ -48,7 +48,7 @@ VAGUE_LINES = {
     "player": 18,
     "protocol": 3,
     "recorder": 19,
-    "simulator": 44,
+    "simulator": 45,
     "timing": 1,
     "verdict": 2,
     "worker.py": 1,
@@ -56,7 +56,7 @@ VAGUE_LINES = {
 MOST_VAGUE = 150  # in all
 MEDIAN, LONGEST = 6, 50  # lines of functions
 REPEATED_CLASSES = 0.026  # share of classes whose name another has
-CODE_LINES = 29_283  # without comments and docstrings
+CODE_LINES = 31_000  # without comments and docstrings
 PRIVATE_USERS = {"_pytest": ["pytest_private.py"], "torch": ["pytorch_private.py"]}
 
 

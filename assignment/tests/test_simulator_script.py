@@ -397,7 +397,7 @@ def test_other_exceptions_show_the_scripts_frames(tmp_path: Path) -> None:
     done = _run(tmp_path, RAISES)
     assert done.returncode == 1
     said = [line for line in done.stdout.splitlines() if line.startswith("said")]
-    assert said[0] == "said libdevice.rcp64h is not supported by the simulator, run with --device cuda"
+    assert said[0] == "said libdevice.rcp64h is not supported by the simulator, run with --device cuda (handout/tools.md)"
     assert said[1] == said[2] == "said the simulator has no clock: time kernels on a GPU"
     frames = [line for line in done.stderr.splitlines() if line.startswith("  File")]
     assert [frame.rpartition(" ")[2] for frame in frames] == ["<module>", "assembly_kernel", "assembly"]
@@ -405,7 +405,8 @@ def test_other_exceptions_show_the_scripts_frames(tmp_path: Path) -> None:
     last, fault = done.stderr.splitlines()[-5:-3]
     assert last == (
         'NotImplementedError: tl.inline_asm_elementwise: inline assembly, "mov.b32 $0, $1;", '
-        "is not supported by the simulator, run with --device cuda"
+        "is not supported by the simulator, run with --device cuda (handout/tools.md): "
+        "write it with operations of tl and libdevice"
     )
     assert fault.startswith("out of bounds: program (0, 0, 0) of beyond_kernel stores to x_ptr[1]")
     assert done.stderr.count("out of bounds") == 1

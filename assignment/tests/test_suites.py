@@ -26,7 +26,7 @@ def copy_kernel(x_ptr, y_ptr, SIZE: tl.constexpr):
 
 @triton.jit
 def refused_kernel(x_ptr):
-    tl.store(x_ptr, libdevice.sqrt_ru(tl.load(x_ptr)))
+    tl.store(x_ptr, libdevice.rcp64h(tl.load(x_ptr)))
 
 def copied(n, size):
     x, y = torch.arange(n, device="cuda"), torch.zeros(8, dtype=torch.int64, device="cuda")
@@ -163,7 +163,7 @@ def test_interpreter_runs_beside(kept: Path) -> None:
 def test_lines_say_what_was_raised_and_where(kept: Path) -> None:
     lines = [json.loads(line) for line in kept.read_text().splitlines()]
     (refused,) = [one for one in lines if one["case"].endswith("test_refused") and one["engine"] == SIMULATOR]
-    assert refused["error"].startswith("NotImplementedError: libdevice.sqrt_ru is not supported by the simulator")
+    assert refused["error"].startswith("NotImplementedError: libdevice.rcp64h is not supported by the simulator")
     assert any("test_some.py" in place or "libdevice" in place for place in refused["places"])
     (crashed,) = [one for one in lines if one["case"].endswith("test_crash") and one["engine"] == SIMULATOR]
     assert crashed["error"] == suites.ENDED
