@@ -13,6 +13,7 @@ compiled. Triton needs no GPU for that, and NVIDIA's assembler comes with it.
     refusals      the compiler's messages, at the student's line
     advice        what is wrong, in words, and what a student can change
     workload_calls  the calls that are compiled for a submission; `compiled_script` runs a script
+    asked         answers another process about one kernel of a script
     cache         results of compilations, cached in the user's cache folder
     launch_report  the report, with a `table`; `listing` writes PTX and SASS with the source beside them
     agreement     compares all this with a GPU

@@ -31,8 +31,9 @@ the interpreter's plan (run the kernel as Python, once per program) and replaces
     host        stands in for the GPU: Triton's driver; `one_gpu` is torch.cuda with the `properties` of a GPU and
                 its `streams`; fresh memory is NaN
     triton_private  what all this takes of Triton beyond its documentation, and where versions differ
-    script      runs a script (`python -m assignment.simulator`): `cuda` makes its tensors on the
-                CPU, `frames` finds its lines, `unstored` finds outputs that are used unwritten;
+    script      runs a script (`python -m assignment.simulator`): `cuda` makes its tensors on the CPU, with `autocast`,
+                `bodies` does so where modes do not apply, `compiled` is what a launch gives back, `frames` finds lines
+                of the script, `unstored` outputs that are used unwritten;
                 `pytest_plugin` and `tests_run` do so for tests; `show` prints a trace, and `launch_page` draws what
                 a `recording` has kept as `events`, by the data of `model` and the JavaScript in viewer/; `maps` makes
                 matrices of tensors

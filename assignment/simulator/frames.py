@@ -12,6 +12,7 @@ import triton
 from assignment import whose
 
 from .faults import MemoryFault, at
+from .triton_private import CompilationError
 
 _LIBRARIES = (
     "<frozen ",
@@ -68,11 +69,16 @@ def own_traceback(error: BaseException) -> str:
 
 def _cut(part: traceback.TracebackException) -> None:
     part.stack = traceback.StackSummary.from_list([frame for frame in part.stack if is_own(frame.filename)])
-    part.__cause__ = _unless_fault(part.__cause__)
+    part.__cause__ = None if _is_of_compiler(part) else _unless_fault(part.__cause__)
     part.__context__ = _unless_fault(part.__context__)
     for inner in (part.__cause__, part.__context__, *(part.exceptions or ())):
         if inner is not None:
             _cut(inner)
+
+
+def _is_of_compiler(part: traceback.TracebackException) -> bool:
+    """Return whether an exception says no more than its cause, as those of the compiler do here."""
+    return bool(part.exc_type and issubclass(part.exc_type, CompilationError))
 
 
 def _unless_fault(part: traceback.TracebackException | None) -> traceback.TracebackException | None:

@@ -151,7 +151,7 @@ def _run_programs(
             if isinstance(error, NameError):
                 explain(error)
             if call.raises_as_compiler and not isinstance(error, DoesNotHold):
-                raise _as_compilers(error).with_traceback(error.__traceback__) from None
+                raise _as_compilers(error).with_traceback(error.__traceback__) from error
             raise
         finally:
             builder.grid_idx = None

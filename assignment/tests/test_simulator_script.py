@@ -176,6 +176,10 @@ one_kernel[(1,)](torch.zeros(16, pin_memory=True), 16)
 assert refused(ValueError, one_kernel[(1,)], torch.zeros(16), 16) == "ValueError"
 assert refused(triton.CompilationError, const_kernel[(1,)], x) == "CompilationError"
 assert refused(triton.TritonError, types_kernel[(1,)], x) == "CompilationError"
+try:
+    const_kernel[(1,)](x)
+except triton.CompilationError as error:
+    assert str(error) == str(error.__cause__) == "Cannot store to a constant pointer"
 assert refused(ValueError, one_kernel[(1,)], triton.reinterpret(x, tl.float8e4b8), 16)
 assert isinstance(one_kernel, triton.JITFunction) and not isinstance(one_kernel, int)
 x.requires_grad_()
@@ -397,7 +401,9 @@ def test_other_exceptions_show_the_scripts_frames(tmp_path: Path) -> None:
     done = _run(tmp_path, RAISES)
     assert done.returncode == 1
     said = [line for line in done.stdout.splitlines() if line.startswith("said")]
-    assert said[0] == "said libdevice.rcp64h is not supported by the simulator, run with --device cuda (handout/tools.md)"
+    assert (
+        said[0] == "said libdevice.rcp64h is not supported by the simulator, run with --device cuda (handout/tools.md)"
+    )
     assert said[1] == said[2] == "said the simulator has no clock: time kernels on a GPU"
     frames = [line for line in done.stderr.splitlines() if line.startswith("  File")]
     assert [frame.rpartition(" ")[2] for frame in frames] == ["<module>", "assembly_kernel", "assembly"]
