@@ -57,6 +57,8 @@ IS_CLOSE_TO_PYTHON = VERSION >= (3, 8)
 # parameters
 IS_CLOSER_TO_PYTHON = VERSION >= (3, 9)
 
+# what tl.histogram does with values outside of its bins: of 3.9 compiled code and tests leave them out
+HISTOGRAM_LEAVES_OUT = VERSION >= (3, 9)
 HAS_RETURN_TYPES = VERSION >= (3, 7)  # functions give back values with types alone, no elements of constant tuples
 FORMATS_ARE_CONSTANTS = VERSION < (3, 8)  # of the semantic's dot_scaled(): strings wrapped in tl.constexpr
 
