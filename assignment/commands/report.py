@@ -72,12 +72,12 @@ def print_import_error(console: Console, said: str) -> None:
 
 
 def verdict_line(check: CheckEntry) -> Text:
-    """Return a check's line: "FAIL   0/3   rmsnorm_forward returns …   (2 of 3 cases)"."""
+    """Return a check's line: "FAIL   0/3   rmsnorm_forward returns …   (2 of 3 passed)"."""
     line = Text()
     line.append(f"  {check['status']:<12}", STYLES[check["status"]])
     line.append(f" {fraction(check):>9}  ")
     counts = check["status"] not in (score.OK, score.TO_DO, score.NOT_GRADED) and check["cases"] > 1
-    cases = f"  ({check['passed']} of {check['cases']} cases)" if counts else ""
+    cases = f"  ({check['passed']} of {check['cases']} passed)" if counts else ""
     line.append(cut(check["claim"], WIDTH - CLAIM_AT - len(cases)))
     line.append(cases, "dim")
     for measured in check.get("measured", ()):

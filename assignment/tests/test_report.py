@@ -439,7 +439,7 @@ def test_a_verdict_is_one_line_of_a_terminal():
         }
         line = report.verdict_line(entry).plain
         assert len(line) <= report.WIDTH, check.name
-        assert line.endswith("  (7 of 28 cases)")
+        assert line.endswith("  (7 of 28 passed)")
         assert check.claim.startswith(line[report.CLAIM_AT :].partition("  (")[0].removesuffix(" …"))
 
 
