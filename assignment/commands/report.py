@@ -34,6 +34,7 @@ MAX_LINE = 180
 WIDTH = 80  # of prose
 CLAIM_AT = 26  # the column of a claim, after its status and its points
 MAX_NOTES = 5
+LIKELY = "  likely cause: "
 GUTTER = "    | "  # before each line that a submission may have written
 
 
@@ -167,14 +168,15 @@ def print_hint(console: Console, check: CheckEntry, width: int | None = None) ->
     """Print what a check's wrong results may come from, cut to a width if one is given."""
     if hint := check["hint"]:
         shown = cut(hint, width) if width else hint
-        print_block(console, wrapped(shown, causes.sections(check)), "  likely cause: ", "yellow")
+        print_block(console, wrapped(shown, causes.sections(check)), LIKELY, "yellow")
 
 
 def wrapped(hint: str, sections: Sequence[str]) -> str:
     """Return a hint in lines that end at spaces, with the addresses of the sections of the handout that it names."""
     for section in sections:
         hint = hint.replace(f"({section})", f"({handout.address(section)})")
-    return textwrap.fill(hint, WIDTH, break_on_hyphens=False)
+    room, margin = WIDTH - len(GUTTER), " " * (len(LIKELY) - len(GUTTER))
+    return textwrap.fill(hint, room, initial_indent=margin, break_on_hyphens=False, break_long_words=False).lstrip()
 
 
 def print_commands(console: Console, check: CheckEntry) -> None:
