@@ -1,6 +1,9 @@
 """Text that a submission can influence, made safe to show on a terminal, in JSON, XML or a log."""
 
+import bisect
 import difflib
+import itertools
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -9,6 +12,8 @@ MAX_LINES = 40
 MAX_LINE = 1_000
 TAB = 4
 MAX_NEAR = 3
+MAX_WORD = 40  # that is left out whole where a line is cut
+SOURCE = re.compile(r" *at \S+:\d+ in \S+: ")  # before a line of code
 
 
 def of(path: str | Path) -> str:
@@ -33,8 +38,16 @@ def clean(text: str, max_lines: int = MAX_LINES, max_line: int = MAX_LINE) -> st
     if len(text) > MAX_CHARACTERS:
         text = f"{text[:MAX_CHARACTERS]} …"
     lines = text.expandtabs(TAB)[: 2 * MAX_CHARACTERS].splitlines()[:max_lines]
-    cut = [line if len(line) <= max_line else f"{line[:max_line]} …" for line in lines]
+    cut = (_cut(line, max_line) for line in lines)
     return "\n".join("".join(char if char.isprintable() else "�" for char in line) for line in cut)
+
+
+def _cut(line: str, width: int) -> str:
+    """Return a line that is not longer but for an ellipsis; it ends with a whole word, unless that is very long."""
+    if len(line) <= width:
+        return line
+    space = line.rfind(" ", width - MAX_WORD, width + 1)
+    return f"{line[: space if space > 0 else width]} …"
 
 
 def line(text: str) -> str:
@@ -47,19 +60,27 @@ def block(text: str, width: int, gutter: str, first: str) -> list[str]:
 
     A terminal would continue at its left edge, where only the grader may write.
     """
-    room = max(width - len(max(gutter, first, key=len)), 20)
-    rows = [row for line in text.splitlines() for row in _folded(line, room)] or [""]
+    rooms = [max(width - len(before), 20) for before in (first, gutter)]
+    lines = text.splitlines() or [""]
+    rows = [*_folded(lines[0], *rooms), *(row for line in lines[1:] for row in _folded(line, rooms[1], rooms[1]))]
     return [first + rows[0], *(gutter + row for row in rows[1:])]
 
 
-def _folded(line: str, width: int) -> list[str]:
-    """Return the pieces of a line. Beyond ASCII a character counts as two columns."""
-    rows, used = [""], 0
-    for char in line:
-        columns = 1 if char.isascii() else 2
-        if used + columns > width:
-            rows.append("")
-            used = 0
-        rows[-1] += char
-        used += columns
-    return rows
+def _folded(line: str, first: int, width: int) -> list[str]:
+    """Return the rows of a line, which end at spaces where they can; code that needs a second row begins there."""
+    indent = len(line) - len(line.lstrip(" "))
+    margin = " " * min(indent + 2, width // 3)
+    rows: list[str] = []
+    while (end := _fitting(line, width if rows else first)) < len(line):
+        source = SOURCE.match(line)
+        at = source.end() if source and source.end() <= end else line.rfind(" ", indent + 1, end + 1)
+        at = at if at > indent else end
+        rows.append(line[:at].rstrip(" "))
+        line, indent = margin + line[at:].lstrip(" "), len(margin)
+    return [*rows, line]
+
+
+def _fitting(line: str, width: int) -> int:
+    """Return how many characters fit. Beyond ASCII a character counts as two columns."""
+    columns = itertools.accumulate(1 if char.isascii() else 2 for char in line)
+    return bisect.bisect_right([*columns], width)

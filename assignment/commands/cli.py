@@ -29,7 +29,7 @@ def parse_arguments(arguments: list[str]) -> Settings:
     parser.add_argument("path", nargs="?", type=Path, default=Path(), help=path)
     work = parser.add_argument_group("at work")
     work.add_argument("--next", action="store_true", help="show the first check that is not finished, and stop there")
-    work.add_argument("--watch", action="store_true", help="run again whenever a file of the submission is saved")
+    work.add_argument("--watch", action="store_true", help="run again on every save; a failing case keeps its inputs")
     only = "problems, functions, files or checks: see --list"
     work.add_argument("--only", nargs="+", action="extend", metavar="NAME", default=[], help=only)
     begun = "grade the practice that you have begun, too (default: only what --only names)"

@@ -34,6 +34,7 @@ MAX_LINE = 180
 WIDTH = 80  # of prose
 CLAIM_AT = 26  # the column of a claim, after its status and its points
 MAX_NOTES = 5
+LIKELY = "  likely cause: "
 GUTTER = "    | "  # before each line that a submission may have written
 
 
@@ -72,12 +73,12 @@ def print_import_error(console: Console, said: str) -> None:
 
 
 def verdict_line(check: CheckEntry) -> Text:
-    """Return a check's line: "FAIL   0/3   rmsnorm_forward returns …   (2 of 3 cases)"."""
+    """Return a check's line: "FAIL   0/3   rmsnorm_forward returns …   (2 of 3 passed)"."""
     line = Text()
     line.append(f"  {check['status']:<12}", STYLES[check["status"]])
     line.append(f" {fraction(check):>9}  ")
     counts = check["status"] not in (score.OK, score.TO_DO, score.NOT_GRADED) and check["cases"] > 1
-    cases = f"  ({check['passed']} of {check['cases']} cases)" if counts else ""
+    cases = f"  ({check['passed']} of {check['cases']} passed)" if counts else ""
     line.append(cut(check["claim"], WIDTH - CLAIM_AT - len(cases)))
     line.append(cases, "dim")
     for measured in check.get("measured", ()):
@@ -167,14 +168,15 @@ def print_hint(console: Console, check: CheckEntry, width: int | None = None) ->
     """Print what a check's wrong results may come from, cut to a width if one is given."""
     if hint := check["hint"]:
         shown = cut(hint, width) if width else hint
-        print_block(console, wrapped(shown, causes.sections(check)), "  likely cause: ", "yellow")
+        print_block(console, wrapped(shown, causes.sections(check)), LIKELY, "yellow")
 
 
 def wrapped(hint: str, sections: Sequence[str]) -> str:
     """Return a hint in lines that end at spaces, with the addresses of the sections of the handout that it names."""
     for section in sections:
         hint = hint.replace(f"({section})", f"({handout.address(section)})")
-    return textwrap.fill(hint, WIDTH, break_on_hyphens=False)
+    room, margin = WIDTH - len(GUTTER), " " * (len(LIKELY) - len(GUTTER))
+    return textwrap.fill(hint, room, initial_indent=margin, break_on_hyphens=False, break_long_words=False).lstrip()
 
 
 def print_commands(console: Console, check: CheckEntry) -> None:

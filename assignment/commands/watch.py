@@ -1,7 +1,8 @@
 """`--watch`: runs again on every save, until Ctrl-C.
 
 The workers stay loaded, and so does this process, which never judges: each run is a process forked from it, and ends
-early when something is saved meanwhile. Files are polled: there are file systems that tell nobody of a change.
+early when something is saved meanwhile. While a case fails the inputs stay: who mends it sees whether it is mended, and
+the next save draws new ones. Files are polled: there are file systems that tell nobody of a change.
 """
 
 import contextlib
@@ -78,6 +79,8 @@ class SaveWatch:
         self._settings, self._mode, self._asked = settings, mode, asked
         self._pool, self._console = asked.pool, asked.console
         self._process: ForkProcess | None = None
+        self._seed = asked.pool.seed
+        self._is_kept = False  # the seed, since a case has failed with it
 
     def run(self) -> NoReturn:
         """Grade until Ctrl-C."""
@@ -89,10 +92,14 @@ class SaveWatch:
             while True:
                 self._start(seen, changed)
                 after = self._next_save(seen)
+                is_cut_short = self._is_running()
                 self._end()
+                self._choose_seed(is_cut_short)
                 self._console.clear()  # nothing where it is no terminal
                 seen, changed = after, after.changes(seen)
                 self._console.print(Text(text.line(f"{time.strftime('%H:%M:%S')} saved: {', '.join(sorted(changed))}")))
+                if self._is_kept:
+                    self._console.print(Text(f"The inputs stay until no case fails with them: seed {self._seed}"))
         finally:
             self._end()
             self._pool.close()
@@ -110,14 +117,22 @@ class SaveWatch:
             self._console.print(Text(text.clean(seen.why), "yellow"))
             return
         if self._process or seen.submission != self._pool.submission:
-            seed = self._settings.seed
             try:
-                self._pool.replace(seen.submission, seeds.new_seed() if seed is None else seed)
+                self._pool.replace(seen.submission, self._seed)
             except UnusableSubmission as error:
                 self._console.print(Text(text.clean(str(error)), "yellow"))
                 return
         self._process = multiprocessing.get_context("fork").Process(target=self._run_once, args=(changed,))
         self._process.start()
+
+    def _choose_seed(self, is_cut_short: bool) -> None:
+        """Keep the seed while a case fails with it, and where a run ended early that was to show whether one does."""
+        if self._settings.seed is None:
+            self._is_kept = self._pool.shared.has_failed or (self._is_kept and is_cut_short)
+            self._seed = self._pool.seed if self._is_kept else seeds.new_seed()
+
+    def _is_running(self) -> bool:
+        return self._process is not None and self._process.is_alive()
 
     def _run_once(self, changed: set[str]) -> None:
         """Grade once, in a process of its own."""
@@ -133,8 +148,10 @@ class SaveWatch:
         """Return what is there after the next save; meanwhile the run may come to its end."""
         is_told = False
         while (after := wait_until_stable(self._settings.path, seen)) == seen:
-            if not is_told and not (self._process and self._process.is_alive()):
-                self._console.print(Text("\nWatching: save a file to run again, Ctrl-C to stop.", "dim"))
+            if not is_told and not self._is_running():
+                mended = self._is_kept and not self._pool.shared.has_failed
+                inputs = " with new inputs" if mended else ""
+                self._console.print(Text(f"\nWatching: save a file to run again{inputs}, Ctrl-C to stop.", "dim"))
                 is_told = True
             time.sleep(POLL_EVERY_S)
         return after

@@ -10,6 +10,7 @@ from assignment.sandbox.stage import GIVE_UP, GO_ON, WAIT
 from assignment.verdict import checks, score
 
 FATAL = (score.CRASHED, score.TIMEOUT)
+FAILED = (score.FAIL, *FATAL)
 LESS_PATIENCE = 0.2
 LONG_S = 5.0  # of a call, after which later tests wait for it where their order counts; usual: 2 s
 NOBODY = (1 << 31) - 1
@@ -31,12 +32,22 @@ class Shared:
 
     def begin(self) -> None:
         """Begin with a submission of which nothing is known."""
+        self._has_failed = FORK.RawValue("b", 0)
         self._ended, self._places = (FORK.RawArray("I", len(self._numbers)) for _ in range(2))  # of each check
         self.let_go()
 
     def let_go(self) -> None:
         """Let nobody wait for the call of another process: it may be lost."""
         self._long = FORK.RawValue("i", NOBODY)  # of the test that later ones wait for
+
+    @property
+    def has_failed(self) -> bool:
+        """Return whether a case of this submission has failed."""
+        return bool(self._has_failed.value)
+
+    def ended(self, status: str) -> None:
+        """Remember whether a case that has this status has failed; one that is to do has not."""
+        self._has_failed.value |= status in FAILED
 
     def died(self, check: str, status: str) -> None:
         """Remember that a case of a check has crashed or run out of time: the check has failed."""

@@ -147,6 +147,7 @@ def pytest_runtest_makereport(
 
     told = outcome.case_of(item, call, report)
     report.user_properties.append((case.PROPERTY, told.as_json()))
+    pool_of(item.config).shared.ended(told.status)
     if told.status == score.TO_DO:
         report.outcome, report.longrepr = "skipped", (str(item.path), item.location[1] or 0, told.message)
         call.excinfo = None  # --pdb opens no debugger at what is not written

@@ -158,6 +158,26 @@ def test_what_right_code_prints_is_counted():
 def test_what_is_cut_says_so():
     assert text.clean("x" * 5_000).endswith("x …")
     assert text.clean("x" * 150, max_line=100) == "x" * 100 + " …"
+    assert text.clean("off by 4.18e+04 times", max_line=11) == "off by …"
+
+
+CODE = "tl.store(y_ptrs, y.to(y_ptr.dtype.element_ty), mask=tile_mask)"
+HINT = f"{'Your y is 1.0625 times what is expected, which is 17/16. ' * 3}({'a/' * 20}rmsnorm.md)"
+
+
+@pytest.mark.parametrize(
+    "said", ["±1.234567e-05, 12345678 1 22 " * 9, f"out of bounds\n  at a/b.py:247 in kernel: {CODE}"]
+)
+@pytest.mark.parametrize("width", [74, 80, 93])
+def test_a_narrow_terminal_breaks_no_number_and_no_line_of_code(said, width):
+    case = Case("case", "FAIL", said, hints=(Explanation("a", HINT),))
+    check = Check("test_rmsnorm.py::test_a", "rmsnorm", "claim", 1.0)
+    data = reporting.report(SESSION, [CheckResult(check, (case,), 1)], [])
+    rows = printed(data, width=width, force_terminal=True).splitlines()
+    told = [row.removeprefix(report.GUTTER).removeprefix(report.LIKELY) for row in rows]
+    assert set(f"{report.short(f'[case] {said}')} {HINT}".split()) <= set(" ".join(told).split())
+    assert CODE not in said or CODE in [row.strip() for row in told]
+    assert max(map(columns, rows)) <= max(width, report.WIDTH)
 
 
 @pytest.fixture
@@ -439,7 +459,7 @@ def test_a_verdict_is_one_line_of_a_terminal():
         }
         line = report.verdict_line(entry).plain
         assert len(line) <= report.WIDTH, check.name
-        assert line.endswith("  (7 of 28 cases)")
+        assert line.endswith("  (7 of 28 passed)")
         assert check.claim.startswith(line[report.CLAIM_AT :].partition("  (")[0].removesuffix(" …"))
 
 

@@ -116,6 +116,31 @@ def test_of_two_long_calls_the_later_waits(pool):
     assert second.turn(0.0) == GIVE_UP
 
 
+def test_inputs_stay_until_no_case_fails(pool):
+    """To do is no failure; a run that was cut short shows nothing mended"""
+    watching = watch.SaveWatch(Settings(), next_check.Following(), GraderRun([], pool, Console()))
+
+    def seed_after(*statuses: str, is_cut_short: bool = False) -> int:
+        pool.replace(Submission({}), watching._seed)
+        for status in statuses:
+            pool.shared.ended(status)
+        watching._choose_seed(is_cut_short)
+        return watching._seed
+
+    drawn = seed_after("ok", "todo")
+    assert drawn != 1
+    for status in ("FAIL", "crashed", "timeout"):
+        assert seed_after(status, "ok") == drawn
+    assert seed_after("ok", is_cut_short=True) == drawn
+    assert seed_after("ok", "needs review") != drawn
+
+
+def test_a_seed_that_was_asked_for_stays(pool):
+    watching = watch.SaveWatch(Settings(seed=1), next_check.Following(), GraderRun([], pool, Console()))
+    watching._choose_seed(False)
+    assert (watching._seed, watching._is_kept) == (1, False)
+
+
 def save(path: Path, content: str) -> None:
     """As editors do, by rename."""
     part = path.with_name(".part")
@@ -242,7 +267,16 @@ def test_a_watch_answers_every_save_and_nothing_but_an_interrupt_ends_it(watchin
     assert "ok" in its.wait_for(CLAIM, PATIENCE_S)
     its.wait_for("Watching", PATIENCE_S)
     save(file, "def (")
+    failing = its.wait_for("seed", PATIENCE_S)
     assert "FAIL" in its.wait_for(CLAIM, PATIENCE_S)
+    its.wait_for("Watching", PATIENCE_S)
+    save(file, right)
+    kept = its.wait_for("The inputs stay", PATIENCE_S)
+    assert failing.endswith(kept.partition(": ")[2])
+    assert its.wait_for("seed", PATIENCE_S) == failing
+    its.wait_for("Watching: save a file to run again with new inputs", PATIENCE_S)
+    save(file, right + "\n")
+    assert its.wait_for("seed", PATIENCE_S) != failing
     save(file, right + "\n\ndef weighted_sum_forward(x, weight):\n    while True:\n        pass\n")
     its.wait_for("Sandbox", PATIENCE_S)
     time.sleep(1)  # the judges wait for it

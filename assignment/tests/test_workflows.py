@@ -117,6 +117,19 @@ def cloned(to: Path) -> Path:
     return to
 
 
+@pytest.mark.skipif(not shutil.which("uv"), reason="needs uv")
+def test_uv_prints_nothing_before_a_command(tmp_path):
+    """Its settings are ours, and no package is needed; the first command makes the environment, and says so"""
+    ours = (ROOT / "pyproject.toml").read_text().partition("[tool.uv]\n")[2].partition("\n\n")[0]
+    project = '[project]\nname = "settings"\nversion = "0"\nrequires-python = ">=3.11"\n[tool.uv]\n'
+    (tmp_path / "pyproject.toml").write_text(project + ours)
+    command = ["uv", "run", "--offline", "--python", sys.executable, "python", "-c", "print('graded')"]
+    environment = {name: value for name, value in os.environ.items() if name != "VIRTUAL_ENV"}
+    for _ in range(2):
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("graded\n", "")
+
+
 def group(name: str) -> set[str]:
     """Return the distributions that a group of pyproject.toml brings, with what they need."""
     groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
