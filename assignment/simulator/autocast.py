@@ -28,7 +28,9 @@ addcdiv addcmul atan2 bilinear cat cross dot grid_sample index_put scatter_add s
 _TO = {name: to for to, names in _FUNCTIONS.items() for name in names.split()}
 
 
-def cast(func: Callable[..., Argument], args: Arguments, kwargs: Keywords) -> tuple[Arguments, Keywords]:
+def cast(
+    func: Callable[..., Argument], args: Arguments, kwargs: Keywords, is_on_gpu: Callable[[torch.Tensor], bool]
+) -> tuple[Arguments, Keywords]:
     """Return the arguments of a function as it gets them inside of torch.autocast("cuda")."""
     to = _TO.get(getattr(func, "__name__", ""))
     if to is None:
@@ -39,7 +41,9 @@ def cast(func: Callable[..., Argument], args: Arguments, kwargs: Keywords) -> tu
         dtype = found.pop() if len(found) == 1 else torch.float32
 
     def one(value: Argument) -> Argument:
-        return value.to(dtype) if isinstance(value, torch.Tensor) and value.dtype in _CONVERTED else value
+        if not isinstance(value, torch.Tensor) or value.dtype not in _CONVERTED or not is_on_gpu(value):
+            return value
+        return value.to(dtype)
 
     converted: tuple[Arguments, Keywords] = tree_map(one, (args, kwargs))
     return converted

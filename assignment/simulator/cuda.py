@@ -29,7 +29,7 @@ from assignment.whose import theirs
 from .autocast import cast
 from .one_gpu import answer_as
 from .properties import H100
-from .streams import GPU
+from .streams import GPU, Event
 
 CPU = torch.device("cpu")
 DEVICE: Any = torch.Tensor.device.__get__
@@ -88,20 +88,32 @@ class Devices(TorchFunctionMode):
         device = kind_of_device(named)
         if device is None:
             return theirs(_TO, tensor, **kwargs) if kwargs else tensor
+        crosses = device in ("cuda", "cpu") and DEVICE(tensor) == CPU and (device == "cuda") != self.is_on_gpu(tensor)
         with self.wanted(device):
             if device not in ("cuda", "cpu"):
                 kwargs["device"] = device
             elif DEVICE(tensor) != CPU:
                 kwargs["device"] = CPU
-            elif (device == "cuda") != self.is_on_gpu(tensor):
+            elif crosses:
                 kwargs["copy"] = True
-            return theirs(_TO, tensor, **kwargs) if kwargs else tensor
+            moved = theirs(_TO, tensor, **kwargs) if kwargs else tensor
+        if crosses and moved.grad_fn is not None:
+            back = "cpu" if device == "cuda" else "cuda"
+            moved.grad_fn.register_hook(
+                lambda grads, _: tuple(grad if grad is None else self.copied(grad, back) for grad in grads)
+            )
+        return moved
+
+    def copied(self, tensor: torch.Tensor, device: str) -> torch.Tensor:
+        """Return the tensor on this device."""
+        moved: torch.Tensor = self._moved(_TO, (tensor, device), {})
+        return moved
 
     def made(self, func: Callable[..., Argument], args: Any, kwargs: Keywords) -> Argument:
         """Call any other function, on the device that it asks for."""
         kwargs.pop("pin_memory", None)  # needs a driver
         if torch.is_autocast_enabled("cuda"):
-            args, kwargs = cast(func, args, kwargs)
+            args, kwargs = cast(func, args, kwargs, self.is_on_gpu)
         device = kind_of_device(kwargs.get("device"))
         if device not in ("cuda", "cpu"):
             return theirs(func, *args, **kwargs)
@@ -155,6 +167,7 @@ class StorageDevices(TorchDispatchMode):
     ) -> Argument:
         kwargs = kwargs or {}
         given = [tensor.untyped_storage() for tensor in tensors_of((args, kwargs)) if has_storage(tensor)]
+        given += [value for value in args if isinstance(value, torch.UntypedStorage)]  # of set_
         result = func(*args, **kwargs)
         is_first = func._schema.name == "aten::lift_fresh"
         inputs = set() if is_first else {storage._cdata for storage in given}
@@ -162,10 +175,11 @@ class StorageDevices(TorchDispatchMode):
         for tensor in filter(has_storage, tensors_of(result)):
             storage = tensor.untyped_storage()
             if storage._cdata not in inputs:
-                self._put(storage, self.wanted or ("cpu" if is_of_cpu and not is_first else "cuda"))
+                self.put(storage, self.wanted or ("cpu" if is_of_cpu and not is_first else "cuda"))
         return result
 
-    def _put(self, storage: torch.UntypedStorage, device: str) -> None:
+    def put(self, storage: torch.UntypedStorage, device: str) -> None:
+        """Note where a storage lies."""
         if device == "cpu":
             self._on_cpu[storage._cdata] = StorageWeakRef(storage)
         else:
@@ -194,6 +208,11 @@ class CudaOnCpu(Devices):
             self._places.wanted = before
 
     def made(self, func: Callable[..., Argument], args: Any, kwargs: Keywords) -> Argument:
+        if func in (torch.as_tensor, torch.asarray) and args and kwargs.get("device") is not None:
+            made: Any = super().made(func, args, {**kwargs, "device": None})
+            if not isinstance(args[0], torch.Tensor):
+                self._places.put(made.untyped_storage(), "cpu")
+            return self.copied(made, kwargs["device"])
         if kwargs.get("pin_memory"):  # a kernel may read it
             kwargs["device"] = "cuda"
         elif func in device_constructors() and kwargs.get("device") is None:
@@ -218,12 +237,29 @@ def patch(places: StorageDevices, where: str = "where the simulator runs kernels
         _untold.append(where)
     answer_as(H100)
     pytorch: Any = torch
-    pytorch.cuda.Event = _no_clock
+    pytorch.cuda.Event = _Event
+    from_numpy = torch.from_numpy
+
+    def of_numpy(array: Any) -> torch.Tensor:
+        tensor: torch.Tensor = theirs(from_numpy, array)
+        places.put(tensor.untyped_storage(), "cpu")
+        return tensor
+
+    pytorch.from_numpy = of_numpy
+    pytorch.Tensor.record_stream = lambda tensor, stream: None
+    triton.runtime.driver.active.get_active_torch_device = lambda: GPU
     triton.testing.do_bench = triton.testing.do_bench_cudagraph = _no_clock
     pytorch.set_default_device = lambda device: setattr(places, "default", kind_of_device(device) or "cpu")
     pytorch.get_default_device = lambda: torch.tensor([]).device
     pytorch.Tensor.pin_memory = lambda tensor, device=None: torch.Tensor.cuda(tensor)
     pytorch._C._dynamo.guards._empty_strided_cuda = _empty_strided
+
+
+class _Event(Event):
+    """An event that orders streams, and tells no time."""
+
+    def elapsed_time(self, end: Event) -> NoReturn:
+        raise RuntimeError(_NO_CLOCK)
 
 
 def _empty_strided(size: Iterable[int], stride: Iterable[int], dtype: torch.dtype) -> torch.Tensor:

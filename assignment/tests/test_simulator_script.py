@@ -377,6 +377,68 @@ def test_a_script_finds_what_a_gpu_has(tmp_path: Path) -> None:
     assert done.stdout == 2 * "compiled for 16\n" + "asserts: DoesNotHold\n"  # with four warps, and with eight
 
 
+PLACES = """
+import copy
+import threading
+import numpy as np
+
+@triton.jit
+def twice_kernel(x_ptr, y_ptr, N: tl.constexpr):
+    tl.store(y_ptr + tl.arange(0, N), 2 * tl.load(x_ptr + tl.arange(0, N)))
+
+def twice(x):
+    assert x.is_cuda and x.device.type == "cuda"
+    y = torch.empty_like(x)
+    twice_kernel[(1,)](x, y, N=4)
+    return y
+
+class Twice(torch.autograd.Function):
+    forward = staticmethod(lambda ctx, x: twice(x))
+    backward = staticmethod(lambda ctx, g: twice(g))
+
+x = torch.ones(4, requires_grad=True)
+Twice.apply(x.cuda()).cpu().sum().backward()
+print("gradients go back", not x.grad.is_cuda, x.grad)
+x = torch.ones(4, device="cuda", requires_grad=True)
+x.register_hook(twice)
+(x * 1).sum().backward()
+print("hooks", x.grad.is_cuda, copy.deepcopy(x.detach()).is_cuda)
+twice(torch.ones(4, device=triton.runtime.driver.active.get_active_torch_device()))
+
+class Worker(threading.Thread):
+    def run(self):
+        self.y = twice(torch.ones(4).cuda())
+
+worker = Worker()
+worker.start()
+worker.join()
+print("threads", worker.y.is_cuda)
+array = np.ones(4, dtype=np.float32)
+torch.from_numpy(array).cuda().add_(1)
+torch.as_tensor(array, device="cuda").add_(1)
+print("arrays are copied", array)
+on_cpu = torch.ones(4, 4)
+with torch.autocast("cuda"):
+    print("autocast", (on_cpu @ on_cpu).dtype, (on_cpu.cuda() @ on_cpu.cuda()).dtype)
+event = torch.cuda.Event()
+event.record()
+worker.y.record_stream(torch.cuda.current_stream())
+"""
+
+
+def test_tensors_lie_where_a_gpu_machine_has_them(tmp_path: Path) -> None:
+    """In backward passes, hooks and threads, moved, copied and made of arrays."""
+    done = _run(tmp_path, IMPORTS + PLACES)
+    assert done.stdout.splitlines() == [
+        "gradients go back True tensor([2., 2., 2., 2.])",
+        "hooks True True",
+        "threads True",
+        "arrays are copied [1. 1. 1. 1.]",
+        "autocast torch.float32 torch.float16",
+    ], done.stderr
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.slow
 def test_the_compiler_is_asked_for_registers(tmp_path: Path) -> None:
     done = _run(tmp_path, AS_ON_A_GPU, arguments=("compile",))
