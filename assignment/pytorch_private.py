@@ -62,6 +62,7 @@ def is_in_memory(tensor: Tensor) -> bool:
 BACKWARD = "torch.autograd._engine_run_backward"  # where all backward passes begin
 construct_storage_from_data_pointer = torch._C._construct_storage_from_data_pointer
 new_shared_cuda = torch.UntypedStorage._new_shared_cuda
+parse_to = torch._C._nn._parse_to
 has_kernel = torch._C._dispatch_has_kernel
 operation_names = torch._C._dispatch_get_all_op_names
 n_dispatch_modes = torch._C._len_torch_dispatch_stack

@@ -55,7 +55,7 @@ def everywhere(modes: Sequence[Mode]) -> Iterator[None]:
     start = threading.Thread.start
 
     def started(thread: threading.Thread) -> None:
-        thread.run = following(modes, thread.run)  # type: ignore[method-assign]
+        thread.run = following(modes, thread.run)  # type: ignore[method-assign,assignment]
         theirs(start, thread)
 
     with contextlib.ExitStack() as on:

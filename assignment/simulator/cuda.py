@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
+import numpy as np
 import torch
 import triton.testing
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -22,6 +23,7 @@ from assignment.pytorch_private import (
     TorchDispatchMode,
     device_constructors,
     has_storage,
+    parse_to,
     tensors_of,
 )
 from assignment.whose import theirs
@@ -111,6 +113,8 @@ class Devices(TorchFunctionMode):
 
     def made(self, func: Callable[..., Argument], args: Any, kwargs: Keywords) -> Argument:
         """Call any other function, on the device that it asks for."""
+        if func is parse_to:  # Module.to(device=...) reads its arguments by it
+            return theirs(func, *args, **kwargs)  # type: ignore[arg-type]
         kwargs.pop("pin_memory", None)  # needs a driver
         if torch.is_autocast_enabled("cuda"):
             args, kwargs = cast(func, args, kwargs, self.is_on_gpu)
@@ -167,7 +171,7 @@ class StorageDevices(TorchDispatchMode):
     ) -> Argument:
         kwargs = kwargs or {}
         given = [tensor.untyped_storage() for tensor in tensors_of((args, kwargs)) if has_storage(tensor)]
-        given += [value for value in args if isinstance(value, torch.UntypedStorage)]  # of set_
+        given += [value for value in args if isinstance(value, torch.UntypedStorage)]  # type: ignore[misc]  # of set_
         result = func(*args, **kwargs)
         is_first = func._schema.name == "aten::lift_fresh"
         inputs = set() if is_first else {storage._cdata for storage in given}
@@ -209,10 +213,11 @@ class CudaOnCpu(Devices):
 
     def made(self, func: Callable[..., Argument], args: Any, kwargs: Keywords) -> Argument:
         if func in (torch.as_tensor, torch.asarray) and args and kwargs.get("device") is not None:
-            made: Any = super().made(func, args, {**kwargs, "device": None})
+            made = super().made(func, args, {**kwargs, "device": None})
+            assert isinstance(made, torch.Tensor)
             if not isinstance(args[0], torch.Tensor):
                 self._places.put(made.untyped_storage(), "cpu")
-            return self.copied(made, kwargs["device"])
+            return self.copied(made, str(kind_of_device(kwargs["device"])))
         if kwargs.get("pin_memory"):  # a kernel may read it
             kwargs["device"] = "cuda"
         elif func in device_constructors() and kwargs.get("device") is None:
@@ -240,7 +245,7 @@ def patch(places: StorageDevices, where: str = "where the simulator runs kernels
     pytorch.cuda.Event = _Event
     from_numpy = torch.from_numpy
 
-    def of_numpy(array: Any) -> torch.Tensor:
+    def of_numpy(array: np.ndarray) -> torch.Tensor:
         tensor: torch.Tensor = theirs(from_numpy, array)
         places.put(tensor.untyped_storage(), "cpu")
         return tensor

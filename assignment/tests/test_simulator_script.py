@@ -420,6 +420,8 @@ print("arrays are copied", array)
 on_cpu = torch.ones(4, 4)
 with torch.autocast("cuda"):
     print("autocast", (on_cpu @ on_cpu).dtype, (on_cpu.cuda() @ on_cpu.cuda()).dtype)
+linear = torch.nn.Linear(4, 4).to(device="cuda", dtype=torch.float16)
+twice(linear.bias.detach())
 event = torch.cuda.Event()
 event.record()
 worker.y.record_stream(torch.cuda.current_stream())
