@@ -13,7 +13,6 @@ from torch import _tensor_str as tensor_str
 from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
 from torch._library.custom_ops import OPDEFS
 from torch._ops import OpOverload, OpOverloadPacket
-from torch.autograd import _engine_run_backward as backward
 from torch.cuda import _sleep as sleep_on_gpu
 from torch.overrides import _pop_mode as pop_function_mode
 from torch.utils._device import _device_constructors as device_constructors
@@ -59,7 +58,6 @@ def is_in_memory(tensor: Tensor) -> bool:
         return tensor.layout == torch.strided and tensor.device.type == "cpu"
 
 
-BACKWARD = "torch.autograd._engine_run_backward"  # where all backward passes begin
 construct_storage_from_data_pointer = torch._C._construct_storage_from_data_pointer
 new_shared_cuda = torch.UntypedStorage._new_shared_cuda
 parse_to = torch._C._nn._parse_to

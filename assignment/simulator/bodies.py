@@ -5,15 +5,14 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from unittest import mock
 
+from torch.autograd.function import BackwardCFunction
 from torch.overrides import TorchFunctionMode
 
 from assignment.pytorch_private import (
-    BACKWARD,
     OPDEFS,
     Argument,
     OpOverload,
     TorchDispatchMode,
-    backward,
     disable_current_modes,
     n_dispatch_modes,
     n_function_modes,
@@ -47,9 +46,10 @@ def followed(modes: Sequence[Mode], operation: OpOverload) -> Iterator[None]:
 
 @contextlib.contextmanager
 def everywhere(modes: Sequence[Mode]) -> Iterator[None]:
-    """Record everything inside, also in threads that start there and in backward passes with their hooks.
+    """Record everything inside, also in threads that start there and in custom backward passes.
 
-    A mode applies to its own thread only, and Tensor.backward and torch.autograd.grad run with function modes off.
+    A mode applies to its own thread only, and PyTorch calls backward passes with function modes
+    off.
     """
     off = [mode for mode in modes if isinstance(mode, TorchFunctionMode)]
     start = threading.Thread.start
@@ -60,7 +60,7 @@ def everywhere(modes: Sequence[Mode]) -> Iterator[None]:
 
     with contextlib.ExitStack() as on:
         on.enter_context(mock.patch.object(threading.Thread, "start", started))
-        on.enter_context(mock.patch(BACKWARD, following(off, backward)))
+        on.enter_context(mock.patch.object(BackwardCFunction, "apply", following(off, BackwardCFunction.apply)))
         on.enter_context(disable_current_modes())  # one that was left on would answer
         for mode in modes:
             on.enter_context(mode)

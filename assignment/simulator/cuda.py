@@ -29,6 +29,7 @@ from assignment.pytorch_private import (
 from assignment.whose import theirs
 
 from .autocast import cast
+from .bodies import following
 from .one_gpu import answer_as
 from .properties import H100
 from .streams import GPU, Event
@@ -115,6 +116,8 @@ class Devices(TorchFunctionMode):
         """Call any other function, on the device that it asks for."""
         if func is parse_to:  # Module.to(device=...) reads its arguments by it
             return theirs(func, *args, **kwargs)  # type: ignore[arg-type]
+        if func is torch.Tensor.register_hook and len(args) > 1:
+            return theirs(func, args[0], following([self], args[1]))
         kwargs.pop("pin_memory", None)  # needs a driver
         if torch.is_autocast_enabled("cuda"):
             args, kwargs = cast(func, args, kwargs, self.is_on_gpu)
