@@ -30,6 +30,7 @@ from assignment.whose import theirs
 
 from .autocast import cast
 from .bodies import following
+from .host import Driver
 from .one_gpu import answer_as
 from .properties import H100
 from .streams import GPU, Event
@@ -255,7 +256,7 @@ def patch(places: StorageDevices, where: str = "where the simulator runs kernels
 
     pytorch.from_numpy = of_numpy
     pytorch.Tensor.record_stream = lambda tensor, stream: None
-    triton.runtime.driver.active.get_active_torch_device = lambda: GPU
+    Driver.get_active_torch_device = lambda driver: GPU  # type: ignore[assignment,method-assign]
     triton.testing.do_bench = triton.testing.do_bench_cudagraph = _no_clock
     pytorch.set_default_device = lambda device: setattr(places, "default", kind_of_device(device) or "cpu")
     pytorch.get_default_device = lambda: torch.tensor([]).device
