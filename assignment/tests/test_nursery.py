@@ -124,7 +124,6 @@ def test_a_supervisor_that_is_stopped_and_killed_in_a_call_crashes_it(stage):
 
 def test_why_it_does_not_start_is_told(stage, monkeypatch):
     monkeypatch.setattr(nursery, "__file__", "/nowhere/nursery.py")
-    monkeypatch.setattr(worker_client, "MAX_STARTS", 5)  # one whose start ends another's may say nothing
     pair = RecorderAndPlayer(stage, None)
     try:
         with pytest.raises(worker_client.WorkerUnavailable, match="nowhere"):
