@@ -196,7 +196,7 @@ NOT_PLAYED = {  # and why
     "y = F.scaled_dot_product_attention(a, b, u)": "it is the assignment",
     "y = torch.unique(at)": "its shape depends on values",
     "y = torch.bincount(at)": "its shape depends on values",
-    "y = torch.linalg.inv(torch.eye(6, device=q.device) + 0 * s)": "a library of its own (LAPACK), with status by values",
+    "y = torch.linalg.inv(torch.eye(6).to(s) + 0 * s)": "a library of its own (LAPACK), with status by values",
     "y = F.conv1d(a, torch.ones(1, 6, 1))": "a library of its own (oneDNN)",
     "y = torch.lcm(at, at + 2)": "the least integer by -1 ends the process",
     "y = torch.polygamma(2, l)": "it loops as often as a value says",
