@@ -9,7 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from assignment import plugin
 from assignment.commands import report
-from assignment.verdict import case, checks, reporting, score
+from assignment.verdict import case, checks, finding, reporting, score
 from assignment.verdict.entries import CheckEntry
 
 TOLD_AT_ONCE = (score.FAIL, score.CRASHED, score.TIMEOUT)
@@ -93,7 +93,8 @@ class Judge(GraderProblems):
 
     def hear_failure(self, check: checks.Check, told: case.Case) -> None:
         """Tell of the first failure of each function at once: others follow, and likely causes."""
-        if check.function not in self._failed:
+        is_told = self.import_error and told.finding and told.finding.kind == finding.NOT_IMPORTED
+        if not is_told and check.function not in self._failed:
             self._failed.add(check.function)
             report.print_first_words(self._progress.console, check, told)
 

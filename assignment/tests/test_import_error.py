@@ -98,7 +98,7 @@ def test_what_shows_one_check_tells_it_too(submission, how):
         ),
         pytest.param(
             "class Odd(Exception):\n    def __str__(self):\n        raise SystemExit\nraise Odd",
-            "Odd",
+            "an exception that raises another one when it is read",
             id="an exception without words",
             marks=pytest.mark.slow,
         ),
