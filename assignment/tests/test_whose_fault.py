@@ -27,7 +27,7 @@ PLANTED = {
         "recorder/tape.py",
         "        views = [self._view(self._number(tensor)[0], tensor)",
     ),
-    "recorder: a function of PyTorch": ("record", "recorder/device.py", "        if func in _MOVES:"),
+    "recorder: a function of PyTorch": ("record", "simulator/cuda.py", "        if func in _MOVES:"),
     "recorder: a launch": ("record", "recorder/launches.py", "        own = {name: value for name, value in kwargs"),
     "recorder: a grid": ("record", "simulator/kernel_values.py", '    for axis, size, limit in zip("xyz", sizes'),
     "recorder: a kernel's description": ("record", "recorder/kernels.py", "        tree = _tree(fn)"),
