@@ -12,10 +12,10 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from . import arithmetic, blocks, conversions, dots, functions, memory, programs, reductions, scaled_dots
+from . import arithmetic, blocks, conversions, dots, edges, functions, memory, programs, reductions, scaled_dots
 from .table import TABLE, Construct
 
-FAMILIES = (arithmetic, blocks, conversions, dots, functions, memory, programs, reductions, scaled_dots)
+FAMILIES = (arithmetic, blocks, conversions, dots, edges, functions, memory, programs, reductions, scaled_dots)
 _STORED_AS = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
 
 
