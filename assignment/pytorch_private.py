@@ -15,7 +15,7 @@ from torch._library.custom_ops import OPDEFS
 from torch._ops import OpOverload, OpOverloadPacket
 from torch.cuda import _sleep as sleep_on_gpu
 from torch.overrides import _pop_mode as pop_function_mode
-from torch.utils._device import _device_constructors as device_constructors
+from torch.utils._device import _device_constructors
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._python_dispatch import _disable_current_modes as disable_current_modes
 from torch.utils._python_dispatch import _pop_mode as pop_dispatch_mode
@@ -58,6 +58,7 @@ def is_in_memory(tensor: Tensor) -> bool:
         return tensor.layout == torch.strided and tensor.device.type == "cpu"
 
 
+DEVICE_CONSTRUCTORS = frozenset(_device_constructors())  # as PyTorch has them: some are replaced later
 construct_storage_from_data_pointer = torch._C._construct_storage_from_data_pointer
 new_shared_cuda = torch.UntypedStorage._new_shared_cuda
 parse_to = torch._C._nn._parse_to

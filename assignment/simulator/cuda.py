@@ -16,12 +16,12 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
 
 from assignment.pytorch_private import (
+    DEVICE_CONSTRUCTORS,
     Argument,
     Arguments,
     Keywords,
     OpOverload,
     TorchDispatchMode,
-    device_constructors,
     has_storage,
     parse_to,
     tensors_of,
@@ -153,13 +153,14 @@ class StorageDevices(TorchDispatchMode):
         self.has_gpu = False  # the script has asked for one
         self.wanted: str | None = None  # where memory lies that is made now
         self._on_cpu: dict[int, StorageWeakRef] = {}  # by the storage's own address, which another may get
+        self._pinned = set[int]()  # of these: kernels reach them
 
     def is_on_gpu(self, tensor: torch.Tensor) -> bool:
         return not has_storage(tensor) or not self._is_on_cpu(tensor.untyped_storage())
 
     def refuses(self, tensor: torch.Tensor) -> str:
         """Return why a kernel cannot reach a tensor, as Triton says it; "" where it can."""
-        if not self.has_gpu or self.is_on_gpu(tensor):
+        if not self.has_gpu or self.is_on_gpu(tensor) or tensor.untyped_storage()._cdata in self._pinned:
             return ""
         return (
             "Pointer argument cannot be accessed from Triton (cpu tensor?): make the tensor where the others are, for "
@@ -188,10 +189,17 @@ class StorageDevices(TorchDispatchMode):
 
     def put(self, storage: torch.UntypedStorage, device: str) -> None:
         """Note where a storage lies."""
+        self._pinned.discard(storage._cdata)
         if device == "cpu":
             self._on_cpu[storage._cdata] = StorageWeakRef(storage)
         else:
             self._on_cpu.pop(storage._cdata, None)
+
+    def pin(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the tensor, which lies on the CPU, where a kernel may read it too."""
+        self.put(tensor.untyped_storage(), "cpu")
+        self._pinned.add(tensor.untyped_storage()._cdata)
+        return tensor
 
 
 class CudaOnCpu(Devices):
@@ -222,9 +230,9 @@ class CudaOnCpu(Devices):
             if not isinstance(args[0], torch.Tensor):
                 self._places.put(made.untyped_storage(), "cpu")
             return self.copied(made, str(kind_of_device(kwargs["device"])))
-        if kwargs.get("pin_memory"):  # a kernel may read it
-            kwargs["device"] = "cuda"
-        elif func in device_constructors() and kwargs.get("device") is None:
+        if kwargs.pop("pin_memory", False):
+            return self._places.pin(super().made(func, args, kwargs))  # type: ignore[arg-type]
+        if func in DEVICE_CONSTRUCTORS and kwargs.get("device") is None:
             kwargs["device"] = self._places.default
         return super().made(func, args, kwargs)
 
@@ -260,7 +268,7 @@ def patch(places: StorageDevices, where: str = "where the simulator runs kernels
     triton.testing.do_bench = triton.testing.do_bench_cudagraph = _no_clock
     pytorch.set_default_device = lambda device: setattr(places, "default", kind_of_device(device) or "cpu")
     pytorch.get_default_device = lambda: torch.tensor([]).device
-    pytorch.Tensor.pin_memory = lambda tensor, device=None: torch.Tensor.cuda(tensor)
+    pytorch.Tensor.pin_memory = lambda tensor, device=None: places.pin(tensor.clone())
     pytorch._C._dynamo.guards._empty_strided_cuda = _empty_strided
 
 

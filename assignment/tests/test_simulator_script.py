@@ -173,6 +173,11 @@ assert not torch.zeros(1).is_cuda and torch.zeros(1).device.type == "cpu" and no
 assert torch.ones(2).cuda().is_cuda and not x.cpu().is_cuda and x.cpu() is not x and x.cuda() is x
 one_kernel[(1,)](torch.zeros(16).pin_memory(), 16)
 one_kernel[(1,)](torch.zeros(16, pin_memory=True), 16)
+pinned = torch.zeros(16).pin_memory()
+sent = pinned.to("cuda", non_blocking=True)
+pinned.fill_(7)
+assert sent.is_cuda and not pinned.is_cuda and sent.sum() == 0
+assert not torch.empty(16).is_cuda and refused(ValueError, one_kernel[(1,)], torch.empty(16), 16)
 assert refused(ValueError, one_kernel[(1,)], torch.zeros(16), 16) == "ValueError"
 assert refused(triton.CompilationError, const_kernel[(1,)], x) == "CompilationError"
 assert refused(triton.TritonError, types_kernel[(1,)], x) == "CompilationError"
