@@ -39,7 +39,9 @@ def shares(z: Tensor, approximate: str) -> Iterator[Tensor]:
     if approximate == "tanh":
         for u in (SLOPE * (z + CUBIC * z * z * z), SLOPE * z * (1 + CUBIC * z * z)):
             yield 0.5 * (1 + u.tanh())
-            yield (2 * u).sigmoid()
+            sigmoid = (2 * u).sigmoid()
+            # a GPU's exponential and quotient are not rounded correctly, and 1 − Φ is small where Φ is near 1
+            yield from (sigmoid, sigmoid.nextafter(torch.zeros(())), sigmoid.nextafter(torch.ones(())))
             yield 0.5 * (2 - 2 / (1 + (2 * u).exp()))
     else:
         yield 0.5 * (1 + torch.erf(z * math.sqrt(0.5)))
