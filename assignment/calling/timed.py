@@ -27,13 +27,14 @@ _outputs: list[list[torch.Tensor]] = []  # where results are to be copied
 _kept: list[Any] = []  # what the calls of the last run returned
 
 
-def answer(function: Callable, request: Timeable) -> tuple[Ok, list]:
-    """Return the reply, without tensors."""
+def answer(function: Callable | None, request: Timeable) -> tuple[Ok, list]:
+    """Return the reply, without tensors; the function is None until one is prepared, after slots are held."""
     seconds = 0.0
     match request:
         case Hold():
             hold(request)
         case TakeTurns():
+            assert function is not None
             seconds = run(function, request)
         case Give():
             give(request)

@@ -74,7 +74,6 @@ class GpuSession:
             case Warm() | Prepare() | Tune():
                 return self._play_on_slot(player, request, programs.read(tensors[-1])), []
             case OnSlots():
-                assert self._function is not None
                 return timed.answer(self._function, request)
             case Called():
                 *inputs, data = tensors

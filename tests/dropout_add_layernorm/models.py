@@ -9,8 +9,12 @@ from tests.philox import kept
 
 
 def scales(p: float) -> list[Tensor]:
-    """Return 1 / (1 − p) in float32: made by host code, and by a kernel that is given p in float32."""
-    return [torch.tensor(1 / (1 - p), dtype=torch.float32), 1 / (1 - torch.tensor(p, dtype=torch.float32))]
+    """Return 1 / (1 − p) in float32: made by host code, and by a kernel, whose quotient may be off by its last bit.
+
+    That bit decides all ties of sums that are stored in 16 bits.
+    """
+    made, divided = torch.tensor(1 / (1 - p), dtype=torch.float32), 1 / (1 - torch.tensor(p, dtype=torch.float32))
+    return [made, divided, divided.nextafter(torch.tensor(0.0)), divided.nextafter(torch.tensor(torch.inf))]
 
 
 def dropout_add_layernorm_forward(
