@@ -6,7 +6,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from triton.language.extra import libdevice
+from triton.language.extra.cuda import libdevice  # a module, whose functions may be handed over
 
 from .conversions import TYPES
 from .table import APPROXIMATE, EXACT, Construct, register
