@@ -35,7 +35,10 @@ RIGHT = """x = tl.load(x_ptr + row * d + cols, mask=cols < d, other=0.0).to(tl.f
     y = tl.sum(x * w)"""
 
 
-def telling(name: str, body: str, const: str = "") -> Cheat:
+APART = "the kernel that was graded is not the kernel that is compiled"
+
+
+def telling(name: str, body: str, const: str = "", evidence: str = APART) -> Cheat:
     source = KERNEL.replace("@BODY@", body).replace("@CONST@", const)
     return Cheat(
         name,
@@ -43,7 +46,7 @@ def telling(name: str, body: str, const: str = "") -> Cheat:
         source,
         LOSES,
         ("test_compiles",),
-        r"the kernel that was graded is not the kernel that is compiled",
+        evidence,
         only=("test_weighted_sum.py::test_forward_values", "test_weighted_sum.py::test_compiles"),
     )
 
@@ -54,7 +57,7 @@ def right_if(test: str) -> str:
 
 CHEATS = [
     telling("literals_are_one_object_in_python", right_if("1000 is 1000")),
-    telling("a_pointer_is_constant_for_the_compiler", right_if("not x_ptr.dtype.const"), ": tl.const"),
+    telling("a_pointer_is_constant_for_the_compiler", right_if("not x_ptr.dtype.const"), ": tl.const", "are wrong"),
     telling("a_function_is_described_otherwise", right_if("described(_helper) > 60")),
     telling(
         "asks_for_its_gpu_by_halves_of_a_name",
