@@ -21,6 +21,7 @@ from assignment.commands import files, greeting, likely, progress, report
 from assignment.commands.collector import GraderProblems, Judge
 from assignment.commands.settings import Settings
 from assignment.confined import supervisor
+from assignment.course import course
 from assignment.digest import grader_digest
 from assignment.judge.pool import Pool
 from assignment.plugin.fixtures import started
@@ -61,7 +62,7 @@ def runnable(settings: Settings, selected: list[checks.Check], pool: Pool) -> li
 
 def introduce(settings: Settings, pool: Pool, console: Console) -> None:
     where = f"{settings.path.absolute()} on {device_name(pool.device)}"
-    console.print(Text(text.line(f"Grading {where}, seed {pool.seed}")))
+    console.print(Text(text.line(f"{course().heading}: grading {where}, seed {pool.seed}")))
     console.print(Text(rungs.announcement(pool.rung, pool.device)))
 
 

@@ -67,6 +67,7 @@ class Region:
         self.traffic: Traffic | None = None
         self.is_followed = False  # whether these were asked for:
         self.origins: FollowedMemory | None = None  # where its values come from
+        self.is_noted = False  # as one that a launch stores to
         self.is_suspect = False  # whether a kernel must not load some of them
 
     def open_to(self, layout: Layout, address: int) -> None:

@@ -418,8 +418,7 @@ class Watch:
             return
         region, offsets = found
         self._refuse_inputs(region, offsets, "stores to")
-        if self._call.on_store:
-            self._call.on_store(region.name, region.tensor)
+        self._note_output(region)
         memory, index = region.memory(values.dtype), _index(offsets, values.dtype.itemsize)
         if self.scheduled:
             self.scheduled.stores(addresses, values)
@@ -437,6 +436,12 @@ class Watch:
         self._changed(addresses, old, values)
         self._note_stored(region, offsets, values)
         self._refuse_lost_values(region, offsets, memory.take(index), values)
+
+    def _note_output(self, region: Region) -> None:
+        """Tell of a launch's first store to a tensor."""
+        if self._call.on_store and not region.is_noted:
+            region.is_noted = True
+            self._call.on_store(region.name, region.tensor)
 
     def _changed(self, addresses: np.ndarray, old: np.ndarray, new: np.ndarray) -> None:
         """Wake programs that wait for what this one has changed."""
@@ -465,8 +470,7 @@ class Watch:
             return
         region, offsets = found
         self._refuse_inputs(region, offsets, "updates")
-        if self._call.on_store:
-            self._call.on_store(region.name, region.tensor)
+        self._note_output(region)
         is_alone = _KINDS.get(operation) if order.is_between_programs and not is_used else None
         if self.scheduled:
             self.scheduled.begin_update(addresses, operation, operands, order, is_alone is not None)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from assignment.confined import supervisor
+from assignment.course import course
 from assignment.sandbox import rungs
 from assignment.tests.graded import ROOT, append, grade, heed_interrupts
 
@@ -112,7 +113,7 @@ def test_an_interrupted_run_ends_at_once(submission, tmp_path, rung, after_s):
     )
     assert process.stdout is not None
     try:
-        assert process.stdout.readline().startswith("Grading")
+        assert process.stdout.readline().startswith(f"{course().heading}: grading ")
         time.sleep(after_s)
         started = {pid: began(pid) for pid in supervisor.descendants(process.pid)}
         process.send_signal(signal.SIGTERM if rung == rungs.LANDLOCK else signal.SIGINT)
