@@ -11,6 +11,7 @@ from assignment.operators.flash_attention.misconceptions import (
     backward_products,
     backward_recomputing,
     backward_results,
+    forward_axes,
     forward_keys,
     forward_numbers,
     forward_softmax,
@@ -37,7 +38,7 @@ def delta_apart(call: Call, misread: Sequence[Tensor]) -> list[Sequence[Tensor]]
     return came
 
 
-FORWARD = (forward_softmax, forward_keys, forward_numbers)  # the likelier first
+FORWARD = (forward_softmax, forward_keys, forward_numbers, forward_axes)  # the likelier first
 BACKWARD = (backward_products, backward_recomputing, backward_results, backward_keys, backward_numbers)
 CHAPTER = "handout/flash_attention.md"
 MODELS = {
