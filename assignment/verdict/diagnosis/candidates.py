@@ -135,6 +135,18 @@ def possible(function: str, call: Call) -> Iterator[Cause]:
     yield Cause(Explanation("stored-as-contiguous", says, section, look), functools.partial(mislaid, function))
 
 
+def two_at_once(function: str) -> Iterator[Cause]:
+    """Yield the pairs of misconceptions that may have been made at once, as one cause each."""
+    models = MODELS[function]
+    named = {one.name: one for one in models.misconceptions}
+    for pair in models.pairs:
+        one, other = named[pair.one], named[pair.other]
+        says = f"Two mistakes at once. {one.says}. {other.says}"
+        told = Explanation(f"{one.name} + {other.name}", says, one.section, f"{one.look} {other.look}")
+        model = functools.partial(in_every_way, pair.model, models.ways)
+        yield Cause(told, model, one.is_by_batch and other.is_by_batch)
+
+
 def told_by(one: Misconception) -> Explanation:
     """Return how a misconception is told."""
     return Explanation(one.name, one.says, one.section, one.look, is_rare=one.is_rare)

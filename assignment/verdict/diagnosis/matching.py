@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from assignment.operators.misconception import Call
-from assignment.verdict.diagnosis.candidates import MODELS, Cause, elements, possible, right, too_large
+from assignment.verdict.diagnosis.candidates import MODELS, Cause, elements, possible, right, too_large, two_at_once
 from assignment.verdict.diagnosis.closeness import are_near, distance, error_over_bound
 from assignment.verdict.finding import Explanation
 from tests.compare import Expected
@@ -82,6 +82,10 @@ def causes(
                     found[cause.explanation] = min(error, found.get(cause.explanation, math.inf))
             if only_known or min(found.values(), default=math.inf) <= enough:
                 break
+        pairs = [one for one in two_at_once(call.function) if not only_known or one.explanation in known]
+        for cause, error in zip(pairs, [] if found else result.explained_by(pairs, budget), strict=False):
+            if error < math.inf:
+                found[cause.explanation] = min(error, found.get(cause.explanation, math.inf))
         if not found and (factor := constant_factor(result)) and (factor in known or not only_known):
             found[factor] = 1.0
     least = min(found.values(), default=0.0)

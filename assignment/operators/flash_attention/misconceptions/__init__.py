@@ -15,6 +15,7 @@ from assignment.operators.flash_attention.misconceptions import (
     forward_keys,
     forward_numbers,
     forward_softmax,
+    pairs,
 )
 from assignment.operators.flash_attention.misconceptions.backward_model import Recomputed
 from assignment.operators.flash_attention.misconceptions.forward_model import ways
@@ -48,6 +49,7 @@ MODELS = {
         n_inner=2,
         is_by_entry=True,
         ways=ways,
+        pairs=pairs.FORWARD_PAIRS,
     ),
     "attention_backward": Models(
         [one for module in BACKWARD for one in module.MISCONCEPTIONS],
@@ -57,5 +59,6 @@ MODELS = {
         n_inner=2,
         is_by_entry=True,
         ways=ways,
+        pairs=pairs.BACKWARD_PAIRS,
     ),
 }

@@ -115,13 +115,13 @@ MIXED_UP = (  # some of which no misconception explains: they are not to be give
         "K not transposed for S",
         "test_triton_values",
         "s = tl.dot(q, tl.trans(k)) → s = tl.dot(q, k)",
-        named="k-not-transposed-in-the-backward",
+        named=("k-not-transposed-in-the-backward", "is a tl.trans missing?"),
     ),
     bug(
         "V not transposed for dP",
         "test_triton_values",
         "grad_p = tl.dot(grad_o, tl.trans(v)) → grad_p = tl.dot(grad_o, v)",
-        named="v-not-transposed",
+        named=("v-not-transposed", "is a tl.trans missing?"),
     ),
     bug(
         "causal: each tile of the mask transposed",

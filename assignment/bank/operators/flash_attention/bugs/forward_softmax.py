@@ -233,7 +233,7 @@ AXES = (
         "the old accumulator rescaled along columns",
         "test_triton_values",
         "acc = acc * rescale[:, None] → acc = acc * rescale[None, :]",
-        named="acc-rescaled-along-the-columns",
+        named=("acc-rescaled-along-the-columns", "one number a row"),
     ),
     bug(
         "the sum of the whole tile",
@@ -251,13 +251,13 @@ AXES = (
         "the maximum along the queries",
         "test_triton_outliers",
         "tile_max = tl.max(s, axis=1) → tile_max = tl.max(s, axis=0)",
-        named="maximum-along-the-queries",
+        named=("maximum-along-the-queries", "one-maximum-for-all-rows"),
     ),
     bug(
         "keys not transposed",
         "test_triton_values",
         "s = tl.dot(q, tl.trans(k)) * scale → s = tl.dot(q, k) * scale",
-        named="k-not-transposed",
+        named=("k-not-transposed", "is a tl.trans missing?"),
     ),
     bug(
         "P from unscaled logits",
