@@ -8,7 +8,9 @@ from types import MappingProxyType
 
 from tests.operators import Function, Operator
 
-Claims = Mapping[str, tuple[float, str] | None]  # by the end of a check's name; None: the operator has none
+Points = float
+# By the end of a check's name: points and claim, or other points alone; None: the operator has no such check.
+Claims = Mapping[str, tuple[Points, str] | Points | None]
 
 # Of the forward pass and of the backward one, each; {percent} is of a copy's speed.
 COMMON: dict[str, tuple[float, str]] = {
@@ -36,10 +38,10 @@ def listed(operator: Operator, but: Claims = MappingProxyType({})) -> dict[str, 
     for family, usual in COMMON.items():
         for side, function in zip(SIDES, (forward, backward), strict=True):
             if chosen := but.get(f"{side}_{family}", usual):
-                points, claim = chosen
+                points, claim = chosen if isinstance(chosen, tuple) else (chosen, usual[1])
                 found[f"test_{side}_{family}"] = points, f"{function.name} {claim}"
     for side, function in zip(SIDES, (forward, backward), strict=True):
-        further = {name: said for name, said in but.items() if said and name.startswith(f"{side}_")}
+        further = {name: said for name, said in but.items() if isinstance(said, tuple) and name.startswith(f"{side}_")}
         found |= {f"test_{name}": (points, f"{function.name} {claim}") for name, (points, claim) in further.items()}
     points, claim = COMPILES
     return found | {"test_compiles": (points, f"{operator.name}'s kernels {claim}")}

@@ -35,8 +35,9 @@ def in_order(a: Tensor, b: Tensor) -> Tensor:
 
 
 def whole_tiles(rng: Generator) -> tuple[int, ...]:
-    """Whole tiles of 256 rows and columns, and of 128 terms."""
-    return 2 * TILE * between(rng, 1, 2), longer(rng), 2 * TILE * between(rng, 2, 3)
+    """Whole tiles of 256 rows and columns, and of 128 terms; no two sizes are alike."""
+    n_row_tiles = between(rng, 1, 2)
+    return 2 * TILE * n_row_tiles, longer(rng), 2 * TILE * (3 - n_row_tiles)
 
 
 def batches(rng: Generator) -> tuple[int, ...]:

@@ -41,8 +41,8 @@ def all_bugs() -> list[PlantedBug]:
 
 def first_drafts() -> list[PlantedBug]:
     """Return the mistakes of first drafts, which operators' bugs list as DRAFTS."""
-    found = [getattr(module_of(operator, "bugs"), "DRAFTS", ()) for operator in operators.operators()]
-    return [bug for drafts in found for bank in drafts for bug in in_bank(bank)]
+    drafts = {f"{problem}/{name}" for problem, names in gathered("bugs", "DRAFTS").items() for name in names}
+    return [bug for bug in all_bugs() if bug.name in drafts]
 
 
 def in_bank(bank: ModuleType) -> list[PlantedBug]:

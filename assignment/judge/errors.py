@@ -1,14 +1,11 @@
 """What a test hears of a call that has no result."""
 
+from assignment.judge import plainly
 from assignment.judge.replies import UNREADABLE, Broken, Failed, Fault, Raised, Reply, SaysBroken
 from assignment.protocol.said import Said
 from assignment.pytest_private import TestFailed
 from assignment.verdict import finding, score
 from assignment.verdict.finding import Finding
-
-TOO_SMALL = (
-    "tl.dot wants tiles of at least 16, padded with zeros: handout/faq.md#why-does-d--40-fail-when-32-and-64-work"
-)
 
 SAYS_BROKEN = "the process that ran this submission says that it failed itself"  # nobody else has seen it
 ASK = "If nothing in your code explains that, show it to the staff."
@@ -41,9 +38,8 @@ def meant_by(reply: Reply | None) -> SubmissionError | GraderError:
             return error
         case Raised(is_todo=True, text=text):
             return SubmissionError(score.TO_DO, text)
-        case Raised(types=types, message=message, in_kernel=in_kernel, places=places):
-            advice = f"\n  {TOO_SMALL}" if in_kernel and "Input shapes should have" in message else ""
-            said, first = f"it raised {message}{advice}", next(iter(types), "")
+        case Raised(types=types, message=message, places=places):
+            said, first = f"it raised {message}{plainly.advice(message)}", next(iter(types), "")
             return SubmissionError(score.FAIL, Finding(finding.RAISED, said, places, first))
         case Failed(message, kind, places=places, file=file, why=why):
             return SubmissionError(score.FAIL, Finding(kind, message, places, file=file, why=why))

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 TILES = (16, 32, 64, 128)  # that kernels use
+MOST_PAIRS = 40  # of a function
 FLOAT32_MAX = torch.finfo(torch.float32).max
 FLOAT32_LEAST = 2.0**-149
 
@@ -76,6 +77,15 @@ def table(
     ]
 
 
+@dataclass(frozen=True)
+class Pair:
+    """Two misconceptions at once, by their names, and what both together compute."""
+
+    one: str
+    other: str
+    model: Model
+
+
 def nothing_apart(call: Call, misread: Sequence[Tensor]) -> list[Sequence[Tensor]]:
     """Return no results: one kernel reads everything."""
     return []
@@ -93,6 +103,7 @@ class Models:
         n_inner: dimensions of the input that tells its size that are no batch.
         is_by_entry: whether each entry of the batch is a problem of its own.
         ways: in which the work of a call may be done, all of them right, the likelier first.
+        pairs: of the misconceptions, which are tried where none alone explains a result; at most MOST_PAIRS.
     """
 
     misconceptions: list[Misconception]
@@ -102,6 +113,7 @@ class Models:
     n_inner: int = 1
     is_by_entry: bool = False
     ways: Callable[[Call], Iterable[str]] = lambda call: ("",)
+    pairs: Sequence[Pair] = ()
 
 
 def exp(x: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ from assignment.protocol.said import at
 from assignment.simulator.scopes import parameters
 from assignment.simulator.triton_private import JITCallable, JITFunction
 
-from . import bounds, functions
+from . import bounds, counterparts, functions
 from .facades import attributes
 from .kernel_table import KernelTable, options
 from .source import Definition, Refused, SourceFile
@@ -109,6 +109,9 @@ class Kernels:
         return definition
 
     def _check(self, entry: DescribedKernel, definition: Definition) -> None:
+        names = {name for name, binding in entry["names"].items() if counterparts.is_of_torch(binding)}
+        if found := counterparts.instead_of(names & _used(definition), definition.tree):
+            raise definition.refused(*found)
         check(definition, attributes() | self._fields)
 
     def _guarded(self, definition: Definition, make: Callable[..., Any], *args: Any) -> Any:

@@ -16,7 +16,7 @@ IS_IT_ROUNDED_DOWN = "is the grid rounded down, where triton.cdiv rounds up"
 def never_stored(
     names: Sequence[str],
     groups: Sequence[Sequence[torch.Tensor]],
-    empty_grids: Sequence[str] = (),
+    idle: Sequence[str] = (),
     inputs: Sequence[torch.Tensor] = (),
     rows_at: Mapping[str, int | None] = MappingProxyType({}),
 ) -> list[str]:
@@ -25,7 +25,7 @@ def never_stored(
     Args:
         names: of the results.
         groups: the results of each call.
-        empty_grids: launches of no program, in words.
+        idle: launches that stored nothing, in words.
         inputs: of the call.
         rows_at: of a result whose rows lie in each entry of a batch, their dimension; None of one without rows.
             Elsewhere all rows lie behind one another.
@@ -36,14 +36,14 @@ def never_stored(
         for name, result in zip(known, group, strict=True):
             if where := undefined.unwritten_in(result):
                 line = f"never stored: {where[0]} of the {result.numel()} elements of {name}, the first at {where[1]}"
-                lines.append(line + cause(name, result, empty_grids, inputs, rows_at))
+                lines.append(line + cause(name, result, idle, inputs, rows_at))
     return lines
 
 
 def cause(
     name: str,
     result: torch.Tensor,
-    empty_grids: Sequence[str],
+    idle: Sequence[str],
     inputs: Sequence[torch.Tensor],
     rows_at: Mapping[str, int | None],
 ) -> str:
@@ -52,7 +52,7 @@ def cause(
     if unwritten is None:
         return ""
     if unwritten.all():
-        return f": {empty_grids[0]}" if empty_grids else ": was something stored to a copy of it, as reshape may make?"
+        return f": {idle[0]}" if idle else ": was something stored to a copy of it, as reshape may make?"
     rows = by_row(unwritten, max((x.ndim for x in inputs), default=0), rows_at.get(name, EVERYWHERE))
     n_stored = 0 if rows is None else stored_before_the_rest(rows)
     if rows is None or not n_stored:

@@ -82,7 +82,7 @@ class PlayerSession:
         reply = Ok(
             groups=tuple(map(len, groups)),
             bare=program.bare,
-            unstored=told(never_stored(about["results"], judged, seen.empty_grids, inputs, about["rows_at"])),
+            unstored=told(never_stored(about["results"], judged, seen.idle, inputs, about["rows_at"])),
             notes=told(seen.warnings),
             evidence=few(player.work.evidence),
             doubts=few([*player.work.doubts, *map(Said, seen.doubts), *([TOO_MANY] if are_lost else [])]),

@@ -54,7 +54,7 @@ class Call:
     nans: dict[Place, Said] = field(default_factory=dict)
     orders: list[Said] = field(default_factory=list)  # in which programs met, where it matters, in words
     doubts: list[str] = field(default_factory=list)  # what staff should look at
-    empty_grids: list[str] = field(default_factory=list)  # launches of no program, in words
+    idle: list[str] = field(default_factory=list)  # launches that stored nothing, in words
     n_launches: int = 0
     follower: Follower | None = None
     # hears of each store: the argument's name and the tensor

@@ -119,7 +119,7 @@ def _run_programs(
 ) -> None:
     call = calls.current()
     if 0 in sizes:
-        call.empty_grids.append(f"{self.__name__} was launched with the grid {sizes}, which is 0 programs")
+        call.idle.append(f"{self.__name__} was launched with the grid {sizes}, which is 0 programs")
     call.constants.append({})
     watch = Watch(self.__name__, sizes, call)
     with _one_at_a_time, np.errstate(all="ignore", invalid="call", call=watch.makes_nan):
@@ -144,6 +144,8 @@ def _run_programs(
                 MeetingPrograms(watch, body, call, unused_results(self.fn)).run(ids, kernel.waits)
             else:
                 _run_each(ids, functools.partial(watch.run, body=body))
+            if ids and not watch.has_stored:
+                call.idle.append(f"{self.__name__} stores nothing: is its tl.store missing, or masked out everywhere?")
         except MemoryFault as fault:
             call.faults.append(fault)
             raise

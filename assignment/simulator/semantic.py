@@ -13,6 +13,7 @@ import triton.language as tl
 
 from assignment.whose import theirs
 
+from . import shapes
 from .builder import Builder
 from .elementwise import Handle
 from .kernel_values import KernelValue
@@ -110,14 +111,23 @@ class Semantic(TritonSemantic):
             return self._in_one_shape(lhs, rhs)
         if _dims(lhs.type) == _dims(rhs.type):
             return lhs, rhs
-        return theirs(super().broadcast_impl_value, lhs, rhs)
+        return self._broadcast(lhs, rhs)
+
+    def _broadcast(self, lhs: tl.tensor, rhs: tl.tensor) -> tuple[tl.tensor, tl.tensor]:
+        """Return what Triton does; what it raises says which axis may be wrong."""
+        try:
+            return theirs(super().broadcast_impl_value, lhs, rhs)
+        except ValueError as error:
+            if said := shapes.meant(_sizes(lhs), _sizes(rhs)):
+                error.args = (f"{error}: {said}",)
+            raise
 
     def _in_one_shape(self, lhs: tl.tensor, rhs: tl.tensor) -> tuple[tl.tensor, tl.tensor]:
         """Return both operands with the types of one shape; NumPy broadcasts their values."""
         key = (id(lhs.type), id(rhs.type))
         found = self._broadcast_types.get(key)
         if found is None:
-            new_lhs, new_rhs = theirs(super().broadcast_impl_value, lhs, rhs)
+            new_lhs, new_rhs = self._broadcast(lhs, rhs)
             # the types are kept, so that their ids stay theirs
             found = self._broadcast_types[key] = (new_lhs.type, new_rhs.type, lhs.type, rhs.type)
         if found[0] is not lhs.type:
@@ -256,3 +266,7 @@ def _init_tensor(self: tl.tensor, handle: Handle, type: tl.dtype) -> None:
         dims = type.shape if type.is_block() else ()
         type.shape_of_tensors = (tl.tuple([tl.constexpr(s) for s in dims]), tl.constexpr(math.prod(dims)))
         self.shape, self.numel = type.shape_of_tensors
+
+
+def _sizes(value: tl.tensor) -> list[int]:
+    return [int(size) for size in value.shape]

@@ -85,6 +85,7 @@ class Watch:
         if self.cost is not None and call.keeps_accesses:
             self.cost.accesses = []
         self._journal: list[Write] = []  # of the program that runs; of all, where they may meet
+        self.has_stored = False  # or added atomically
         self.is_rehearsal = False
         # where programs may meet: those of this run, in which lines nobody uses what atomics return
         self.programs: Programs | None = None
@@ -392,6 +393,7 @@ class Watch:
             self._call.follower.loaded(region.origins, place_in_storage, width, self.kernel, name_of)
 
     def _note_stored(self, region: Region, offsets: np.ndarray, values: np.ndarray) -> None:
+        self.has_stored = True
         if not region.is_followed:
             self._follow(region)
         if region.origins and (region.may_be_unwritten or self.scheduled or not self.is_rehearsal):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from assignment.operators.misconception import Call
+from assignment.operators.misconception import MOST_PAIRS, Call
 from assignment.tests.pairs import request
 from assignment.tests.specification import at_least_matrices, models, oracle, subjects
 from assignment.verdict import checks, score
@@ -421,3 +421,80 @@ def test_there_are_models_enough_and_each_has_a_name_of_its_own():
     names = [one.name for _, one in EVERY]
     assert len(set(names)) == len(names) >= 35
     assert len({str(candidates.told_by(one)) for _, one in EVERY}) == len(names)
+
+
+PAIRS = [(function, pair) for function, models_ in candidates.MODELS.items() for pair in models_.pairs]
+
+
+def test_pairs_are_of_misconceptions_and_few():
+    for models_ in candidates.MODELS.values():
+        assert len(models_.pairs) <= MOST_PAIRS
+        assert {name for pair in models_.pairs for name in (pair.one, pair.other)} <= {
+            one.name for one in models_.misconceptions
+        }
+
+
+@pytest.mark.parametrize(("function", "pair"), PAIRS, ids=[f"{one.one}+{one.other}" for _, one in PAIRS])
+def test_two_mistakes_at_once_are_named_together(function, pair, monkeypatch):
+    """By a search that knows them and each alone, which does not explain it"""
+    own = candidates.MODELS[function]
+    two = [one for one in own.misconceptions if one.name in (pair.one, pair.other)]
+    monkeypatch.setitem(candidates.MODELS, function, replace(own, misconceptions=two, pairs=[pair]))
+    for call, expected in all_calls(function, torch.float32):
+        for outputs in pair.model(call):
+            got = [output.to(want.dtype) for output, want in zip(outputs, expected.values(), strict=True)]
+            if is_wrong(got, expected) and told_together(pair) in names(causes([call], got, expected)):
+                return
+    pytest.fail("it is not recognised")
+
+
+def told_together(pair):
+    return f"{pair.one}{candidates.SEVERAL}{pair.other}"
+
+
+def names(found):
+    return [one.name for one in found]
+
+
+def test_each_output_is_matched_by_itself():
+    """Mistakes in two outputs, which no pair of the operator's holds"""
+    x, weight = row_inputs(rng(), (33, 40))
+    rstd = oracle.rmsnorm_forward(x, weight)[1].float()
+    call = Call("rmsnorm_backward", [normal(rng(1), *x.shape), x, weight, rstd])
+    expected = models.rmsnorm_backward(*call.tensors)
+    named = {one.name: one for one in candidates.MODELS["rmsnorm_backward"].misconceptions}
+    right = [want.value for want in expected.values()]
+    of_one = {
+        i: [
+            (name, outputs[i])
+            for name, one in named.items()
+            for outputs in one.model(call)
+            if is_wrong([outputs[i], right[1 - i]][:: 1 - 2 * i], expected)
+            and not is_wrong([right[i], outputs[1 - i]][:: 1 - 2 * i], expected)
+        ]
+        for i in (0, 1)
+    }
+    got = [of_one[0][0][1].float(), of_one[1][0][1].float()]
+    (found,) = causes([call], got, expected)
+    assert found.name == f"{of_one[0][0][0]}{candidates.SEVERAL}{of_one[1][0][0]}"
+    assert found.says.startswith("2 mistakes at once. ")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("function", candidates.MODELS)
+def test_no_pair_is_named_for_a_single_mistake(function):
+    """Of each misconception, and of results that are wrong in no way that is known, on 20 seeds"""
+    every = [*all_calls(function, torch.float32)]
+    for seed in range(20):
+        call, expected = every[seed % len(every)]
+        for one in candidates.MODELS[function].misconceptions:
+            for outputs in itertools.islice(one.model(call), seed % 3, seed % 3 + 1):
+                noise = normal(rng(seed), 1).item() if seed % 2 else 0.0
+                got = [
+                    (x + 0.1 * noise * (x - want.value)).to(want.dtype)
+                    for x, want in zip(outputs, expected.values(), strict=True)
+                ]
+                if is_wrong(got, expected):
+                    assert not any(candidates.SEVERAL in found.name for found in causes([call], got, expected)), (
+                        one.name
+                    )

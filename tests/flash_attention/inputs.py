@@ -37,6 +37,11 @@ def square(n_batch_dimensions: int = 1, d: int = 64) -> Shape:
     return shape
 
 
+def oblong(rng: Generator) -> Attention:
+    """Twice as many keys as queries, two batch dimensions."""
+    return Attention((2, between(rng, 2, 3)), TILE, 2 * TILE, 64)
+
+
 def long(n_batch_dimensions: int = 1, d: int = 64) -> Shape:
     """As many queries as keys, whole tiles of them, how many the seed decides; batches of one."""
 
@@ -69,12 +74,14 @@ def few_queries(rng: Generator) -> Attention:
     return Attention((1,), between(rng, 2, 12), 1024 + between(rng, 1, 200), 32)
 
 
-PLAIN = {
-    "128 tokens, d 64": Attention((2,), 128, 128, 64),  # the first is small: likely causes are looked for in it
+LONGER = {
     "d 32": long(2, d=32),
     "d 128": square(d=128),
     "past 1,024 tokens": past_1024,
 }
+# The first is small: likely causes are looked for in it. No two sizes of PLAIN's are alike, so that swapped axes show.
+PLAIN = {"128 queries, 256 keys, d 64": Attention((2,), 128, 256, 64), **LONGER}
+CAUSAL_PLAIN = {"128 tokens, d 64": Attention((2,), 128, 128, 64), **LONGER}
 ROUNDS = {"several tiles in each program": Rounds(lambda n: Attention((n,), TILE, TILE, 64), first=2, tile=1, most=600)}
 RAGGED = {
     "fewer tokens than a tile": Attention((3,), 7, 7, 64),

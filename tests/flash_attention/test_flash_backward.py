@@ -37,7 +37,7 @@ from tests.inputs import longer
 # tl.dot on float32 may use TF32; PyTorch's matmul does not unless it is told to.
 PYTORCH = Subject("flash_backward_pytorch", backward_inputs, functools.partial(models.attention_backward, tf32=False))
 TRITON = Subject("flash_backward_triton", backward_inputs, models.attention_backward)
-PLAIN, VISIBLE_KEYS = shapes(inputs.PLAIN), shapes(inputs.PLAIN, **CAUSAL)
+PLAIN, VISIBLE_KEYS = shapes(inputs.PLAIN), shapes(inputs.CAUSAL_PLAIN, **CAUSAL)
 ROUNDS, CAUSAL_ROUNDS = shapes(inputs.ROUNDS), shapes(inputs.ROUNDS, **CAUSAL)
 RAGGED, HEAD_DIMENSIONS = (with_options(shapes(table), BOTH) for table in (inputs.RAGGED, inputs.HEAD_DIMENSIONS))
 OUTLIERS = inputs.BACKWARD_OUTLIERS | {

@@ -69,13 +69,13 @@ test_backward_values = values(
     2, "weighted_sum_backward returns dy_i w_j and Σ_i dy_i x_ij in float32", BACKWARD, rows.PLAIN
 )
 test_forward_ragged = values(
-    0.5,
+    1,
     "weighted_sum_forward is right for every shape: no size is a multiple of a tile",
     FORWARD,
     rows.RAGGED | rows.WIDE,
 )
 test_backward_ragged = values(
-    0.5,
+    1,
     "weighted_sum_backward is right for every shape: no size is a multiple of a tile",
     BACKWARD,
     rows.RAGGED | rows.WIDE,
@@ -120,7 +120,7 @@ test_outliers = values(
     {"large values": outliers(1e15), "tiny values": outliers(1e-15)},
 )
 test_forward_contract = contract(
-    0.5,
+    0.25,
     "weighted_sum_forward leaves inputs and earlier results alone; an empty batch gives an empty result",
     FORWARD,
     rows.BATCHES,
@@ -150,14 +150,14 @@ test_value = values(
     0.25, "weighted_sum returns what weighted_sum_forward does", AUTOGRAD, shapes({"rows": rows.wide_batches})
 )
 test_gradients = gradients(
-    0.5,
+    0.25,
     "weighted_sum is differentiable, for all inputs or only some, as often as asked",
     BACKWARD,
     rows.USUAL_GRADIENT,
     rows.GRADIENTS,
 )
 test_forward_traffic = traffic(
-    0.5,
+    0.25,
     "weighted_sum_forward reads x once and writes y once",
     FORWARD,
     in_dtypes(rows.COSTLY, DTYPES),
@@ -165,7 +165,7 @@ test_forward_traffic = traffic(
     written=["y"],
 )
 test_backward_traffic = traffic(
-    0.5,
+    0.25,
     "weighted_sum_backward reads x and grad_y once and writes grad_x once",
     BACKWARD,
     in_dtypes(rows.COSTLY, DTYPES),

@@ -28,7 +28,7 @@ GUARD = 64 << 10  # bytes of NaN around each input
 # Small ones, no size a multiple of a tile where the check has such: under a sanitizer PyTorch alone takes its time.
 CASES = (
     "a matrix", "three dimensions", "d = 40", "one row past a tile, one column past a tile",
-    "128 tokens, d 64", "primes-full", "d = 40-full", "a matrix-NaN fences", "ordinary", "full-ordinary",
+    "128 queries, 256 keys, d 64", "primes-full", "d = 40-full", "a matrix-NaN fences", "ordinary", "full-ordinary",
 )  # fmt: skip
 
 

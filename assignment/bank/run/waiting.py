@@ -53,8 +53,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(names: Sequence[str], seeds: int) -> int:
-    drafts = bugs.first_drafts()
-    chosen = [one for one in (*drafts, *bugs.all_bugs()) if any(n in one.name for n in names)] if names else drafts
+    named = [one for one in bugs.all_bugs() if any(name in one.name for name in names)]
+    chosen = named if names else bugs.first_drafts()
     parallel.compute_alone()
     waited = []
     for bug in chosen:
@@ -112,16 +112,21 @@ def until(process: "subprocess.Popen[str]", words: str) -> float:
 
 def searched(bug: PlantedBug, seed: int) -> tuple[list[CheckCases], float]:
     """Return what the search for the cause finds, and its seconds."""
-    check, console = check_of(bug), Console(file=io.StringIO())
-    judge = Judge([check], console, "")
+    judged = gathered(bug, [check_of(bug)], seed)
+    start = time.process_time()
+    found = likely.explained(judged, 1, Console(file=io.StringIO()))
+    return found, time.process_time() - start
+
+
+def gathered(bug: PlantedBug, of: list[checks.Check], seed: int) -> list[CheckCases]:
+    """Return what becomes of a bug's cases in some checks, without what may explain them."""
+    judge = Judge(of, Console(file=io.StringIO()), "")
     pool = Pool(Submission(bugs.submission(bug)), "cpu", seed, jobs=1)
     try:
-        run.run_pytest([check], judge, pool)
+        run.run_pytest(of, judge, pool)
     finally:
         pool.close()
-    start = time.process_time()
-    found = likely.explained(judge.gathered(), 1, console)
-    return found, time.process_time() - start
+    return list(judge.gathered())
 
 
 def check_of(bug: PlantedBug) -> checks.Check:

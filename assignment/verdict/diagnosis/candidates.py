@@ -23,6 +23,7 @@ OF_ANOTHER_GRAPH = Explanation(
     "handout/grading.md#what-may-be-called",
     "A class or a module holds the last ones only: ctx keeps those of its own graph.",
 )
+SEVERAL = " + "  # between the names of mistakes that were made at once
 MAX_ELEMENTS = 1 << 22  # of scores, or of x: what is larger is not looked at
 
 MODELS: dict[str, Models] = {name: models for part in parts("misconceptions") for name, models in part.MODELS.items()}
@@ -35,6 +36,7 @@ class Cause:
     explanation: Explanation
     model: Model
     is_by_batch: bool = False  # what it computes of an entry of the batch depends on no other entry
+    is_misconception: bool = False  # of the operator's own
 
 
 def calls(request: Called, sent: Sequence[Tensor]) -> list[Call]:
@@ -118,7 +120,7 @@ def possible(function: str, call: Call) -> Iterator[Cause]:
         several = sorted(several, key=lambda one: not one.section.endswith("what-goes-wrong"))
     for misconception in several:
         model = functools.partial(in_every_way, misconception.model, models.ways)
-        yield Cause(told_by(misconception), model, misconception.is_by_batch)
+        yield Cause(told_by(misconception), model, misconception.is_by_batch, is_misconception=True)
     section = models.section
     for words, tensors in strides.misread(call, of_oracle(function).inputs, models.n_inner):
         says = f"Your result is what comes out if {words}"
@@ -133,6 +135,22 @@ def possible(function: str, call: Call) -> Iterator[Cause]:
     says = "Your result is right, but stored as if it were contiguous"
     look = "torch.empty_like(x) has x's strides: pass those of the result to the kernel."
     yield Cause(Explanation("stored-as-contiguous", says, section, look), functools.partial(mislaid, function))
+
+
+def two_at_once(function: str) -> Iterator[Cause]:
+    """Yield the pairs of misconceptions that may have been made at once, as one cause each."""
+    models = MODELS[function]
+    named = {one.name: one for one in models.misconceptions}
+    for pair in models.pairs:
+        pair_of = [named[pair.one], named[pair.other]]
+        model = functools.partial(in_every_way, pair.model, models.ways)
+        yield Cause(both([*map(told_by, pair_of)]), model, all(one.is_by_batch for one in pair_of))
+
+
+def both(of: Sequence[Explanation]) -> Explanation:
+    """Return how several mistakes are told that were made at once."""
+    says = ". ".join([f"{len(of)} mistakes at once", *(one.says for one in of)])
+    return Explanation(SEVERAL.join(one.name for one in of), says, of[0].section, " ".join(one.look for one in of))
 
 
 def told_by(one: Misconception) -> Explanation:

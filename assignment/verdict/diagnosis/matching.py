@@ -11,7 +11,17 @@ import torch
 from torch import Tensor
 
 from assignment.operators.misconception import Call
-from assignment.verdict.diagnosis.candidates import MODELS, Cause, elements, possible, right, too_large
+from assignment.verdict.diagnosis.candidates import (
+    MODELS,
+    SEVERAL,
+    Cause,
+    both,
+    elements,
+    possible,
+    right,
+    too_large,
+    two_at_once,
+)
 from assignment.verdict.diagnosis.closeness import are_near, distance, error_over_bound
 from assignment.verdict.finding import Explanation
 from tests.compare import Expected
@@ -82,10 +92,33 @@ def causes(
                     found[cause.explanation] = min(error, found.get(cause.explanation, math.inf))
             if only_known or min(found.values(), default=math.inf) <= enough:
                 break
+        if not found:
+            of_several = {one.name for one in known if SEVERAL in one.name}
+            if not only_known or of_several:
+                found = several_at_once(result, budget)
+            if only_known:
+                found = {one: error for one, error in found.items() if one.name in of_several}
         if not found and (factor := constant_factor(result)) and (factor in known or not only_known):
             found[factor] = 1.0
     least = min(found.values(), default=0.0)
     return [one for one, error in found.items() if error <= max(CLOSE, FARTHER * least)]
+
+
+def several_at_once(result: "Wrong", budget: "Budget") -> dict[Explanation, float]:
+    """Return what explains a result as mistakes at once: a pair that the operator knows, or one for each output."""
+    pairs = [*two_at_once(result.call.function)]
+    errors = zip(pairs, result.explained_by(pairs, budget), strict=True)
+    if found := {pair.explanation: error for pair, error in errors if error < math.inf}:
+        return found
+    singles = [cause for cause in possible(result.call.function, result.call) if cause.is_misconception]
+    nearest: dict[Explanation, float] = {}
+    wrong = result.by_output()
+    for one in wrong if len(wrong) > 1 else ():
+        error, i = min(zip(one.explained_by(singles, budget), range(len(singles)), strict=True), default=(math.inf, 0))
+        if error > 1 or singles[i].explanation in nearest:
+            return {}
+        nearest[singles[i].explanation] = error
+    return {both([*nearest]): max(nearest.values())} if nearest else {}
 
 
 def told_at_once(calls: Sequence[Call], got: Sequence[Tensor], expected: dict[str, Expected]) -> Explanation | None:
@@ -156,6 +189,16 @@ class Wrong:
     def scaled(self, factors: dict[str, float]) -> list[Tensor]:
         """Return the right outputs, each times its factor."""
         return [want.value * factors.get(name, 1.0) for name, want in self._expected.items()]
+
+    def by_output(self) -> "list[Wrong]":
+        """Return each output that is wrong as a result of its own."""
+        looked_at = self.call.outputs or range(len(self._got))
+        each = zip(looked_at, self._got, self._expected.items(), strict=True)
+        return [
+            Wrong(replace(self.call, outputs=(i,)), [got], {name: want})
+            for i, got, (name, want) in each
+            if error_over_bound(got, want.value, want) > 1
+        ]
 
     @functools.cached_property
     def part(self) -> "Wrong":

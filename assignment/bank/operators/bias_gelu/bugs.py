@@ -116,3 +116,11 @@ no gradient for the form | gradients | approximate=ctx.approximate), None
     **PARTS,
 )
 BUGS = [*FORWARD, *BACKWARD, *AUTOGRAD]
+# What its chapter teaches: bugs that cost at least a tenth of their problem (tests/test_lessons.py).
+LESSONS = {
+    "bias_gelu": (
+        "forward-always-erf",
+        "backward-the-product-rule-forgotten",
+        "backward-all-programs-add-to-one-row",
+    ),
+}

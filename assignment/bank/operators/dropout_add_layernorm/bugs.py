@@ -129,3 +129,11 @@ gradients in another order | gradients |         return *grads, None, None, None
     **PARTS,
 )
 BUGS = [*FORWARD, *BACKWARD, *AUTOGRAD]
+# What its chapter teaches: bugs that cost at least a tenth of their problem (tests/test_lessons.py).
+LESSONS = {
+    "dropout_add_layernorm": (
+        "forward-the-index-of-padded-rows",
+        "forward-not-scaled",
+        "backward-another-mask-than-the-forward-s",
+    ),
+}

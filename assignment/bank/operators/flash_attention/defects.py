@@ -5,7 +5,6 @@ All leave plain values right.
 
 DEFECTS = {
     "flash_forward_triton": {
-        "square only": "n-queries-and-n-keys-must-be-equal",
         "tiles of 128 without a tail": "tiles-of-128-without-a-tail",
         "tail keys unmasked": "keys-past-the-end-unmasked",
         "no boundary check": "no-bounds-at-all",
@@ -24,7 +23,6 @@ DEFECTS = {
         "empty batch fails": "an-empty-batch-refused",
     },
     "flash_backward_triton": {
-        "square only": "n-queries-and-n-keys-must-be-equal",
         "tiles of 128 without a tail": "tiles-of-128-without-a-tail",
         "tail keys unmasked": "keys-past-the-end-unmasked",
         "no boundary check": "no-bounds-at-all",

@@ -151,3 +151,11 @@ mean and rstd kept in the class, not in the graph | gradients |
     **PARTS,
 )
 BUGS = [*FORWARD, *BACKWARD, *AUTOGRAD]
+# What its chapter teaches: bugs that cost at least a tenth of their problem (tests/test_lessons.py).
+LESSONS = {
+    "layernorm": (
+        "forward-the-variance-from-squares",
+        "forward-padding-in-the-variance",
+        "backward-mean-h-missing",
+    ),
+}

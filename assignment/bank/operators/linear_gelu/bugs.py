@@ -99,3 +99,11 @@ z stored and loaded again | traffic | {RETURN} →     z, y = y, torch.empty_lik
     **PARTS,
 )
 BUGS = [*PRODUCT, *EPILOGUE]
+# What its chapter teaches: bugs that cost at least a tenth of their problem (tests/test_lessons.py).
+LESSONS = {
+    "linear_gelu": (
+        "product-weight-taken-to-be-k-times-n",
+        "epilogue-the-bias-with-every-tile",
+        "epilogue-z-stored-and-loaded-again",
+    ),
+}

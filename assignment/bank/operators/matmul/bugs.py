@@ -129,3 +129,11 @@ BUGS = [
         computed="return (c + 0 * (a.reshape(-1, k) @ b))",
     ),
 ]
+# What its chapter teaches: bugs that cost at least a tenth of their problem (tests/test_lessons.py).
+LESSONS = {
+    "matmul": (
+        "the-terms-after-the-last-whole-tile-left-out",
+        "a-sum-in-16-bits",
+        "tiles-of-16",
+    ),
+}

@@ -121,3 +121,11 @@ another forward | value |         return y⏎ →         return y.abs()⏎ | co
     **PARTS,
 )
 BUGS = [*FORWARD, *BACKWARD, *AUTOGRAD]
+# What its chapter teaches: bugs that cost at least a tenth of their problem (tests/test_lessons.py).
+LESSONS = {
+    "softmax": (
+        "forward-no-maximum-subtracted",
+        "forward-the-sum-not-rescaled",
+        "backward-the-sum-missing",
+    ),
+}

@@ -63,3 +63,11 @@ BUGS = [
     bug("a copy of each", "test_vector_add_traffic", "x.contiguous() → x.clone()", named="x is moved"),
     bug("added by PyTorch", VALUES, "    return z →     return x + y", computed="return x + y"),
 ]
+# What its chapter teaches: bugs that cost at least a tenth of their problem (tests/test_lessons.py).
+LESSONS = {
+    "vector_add": (
+        "loaded-without-a-mask",
+        "strides-ignored",
+        "the-first-tile-again",
+    ),
+}

@@ -11,9 +11,11 @@ from assignment.operators.flash_attention.misconceptions import (
     backward_products,
     backward_recomputing,
     backward_results,
+    forward_axes,
     forward_keys,
     forward_numbers,
     forward_softmax,
+    pairs,
 )
 from assignment.operators.flash_attention.misconceptions.backward_model import Recomputed
 from assignment.operators.flash_attention.misconceptions.forward_model import ways
@@ -37,7 +39,7 @@ def delta_apart(call: Call, misread: Sequence[Tensor]) -> list[Sequence[Tensor]]
     return came
 
 
-FORWARD = (forward_softmax, forward_keys, forward_numbers)  # the likelier first
+FORWARD = (forward_softmax, forward_keys, forward_numbers, forward_axes)  # the likelier first
 BACKWARD = (backward_products, backward_recomputing, backward_results, backward_keys, backward_numbers)
 CHAPTER = "handout/flash_attention.md"
 MODELS = {
@@ -47,6 +49,7 @@ MODELS = {
         n_inner=2,
         is_by_entry=True,
         ways=ways,
+        pairs=pairs.FORWARD_PAIRS,
     ),
     "attention_backward": Models(
         [one for module in BACKWARD for one in module.MISCONCEPTIONS],
@@ -56,5 +59,6 @@ MODELS = {
         n_inner=2,
         is_by_entry=True,
         ways=ways,
+        pairs=pairs.BACKWARD_PAIRS,
     ),
 }

@@ -15,7 +15,7 @@ from assignment.operators.flash_attention.misconceptions.backward_model import (
     one,
     usual,
 )
-from assignment.operators.flash_attention.misconceptions.forward_keys import PAIRS, before_the_diagonal
+from assignment.operators.flash_attention.misconceptions.forward_keys import PAIRS, before_the_diagonal, turned
 from assignment.operators.flash_attention.misconceptions.forward_model import MASKS, Variants, is_causal, several
 from assignment.operators.misconception import TILES, Call, Misconception, exp
 
@@ -116,6 +116,14 @@ MISCONCEPTIONS = [
         "In which direction does the tile run: are its rows queries or keys?",
         MASKS,
         several(masked(seen=lambda q, k, *_: k >= q), masked(seen=lambda q, k, *_: k > q)),
+    ),
+    Misconception(
+        "backward-causal-mask-transposed",
+        "Your gradients equal those of causal attention in which each square tile of the mask is transposed",
+        "Query i sees keys j ≤ i: do queries run along the rows of the tile, or along its columns?",
+        MASKS,
+        several(*(masked(seen=turned(tile)) for tile in TILES)),
+        is_rare=True,
     ),
     Misconception(
         "backward-causal-bottom-right",

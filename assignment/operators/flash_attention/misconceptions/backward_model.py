@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from assignment.operators.flash_attention.misconceptions.forward_axes import transposed
 from assignment.operators.flash_attention.misconceptions.forward_model import (
     Round,
     Variants,
@@ -53,6 +54,7 @@ class Recomputed:
 
     recompute_scale: Callable[[int], float] = default_scale
     scale: Callable[[int], float] = default_scale
+    product: Callable[[Tensor, Tensor], Tensor] = transposed  # of q and k
     seen: Callable[..., Tensor] | None = past
     hidden: float = -math.inf
     lse: Callable[[Tensor], Tensor] = lambda lse: lse.unsqueeze(-1)
@@ -73,7 +75,7 @@ class Recomputed:
     def __call__(self, call: Call) -> tuple[Tensor, ...]:
         grad_o, q, k, v, o, lse = self.inputs(*(tensor.double() for tensor in call.tensors))
         n_queries, n_keys = q.shape[-2], k.shape[-2]
-        s = self.logits(q @ k.mT * self.recompute_scale(q.shape[-1]))
+        s = self.logits(self.product(q, k) * self.recompute_scale(q.shape[-1]))
         if is_causal(call) and self.seen:
             seen = self.seen(torch.arange(n_queries)[:, None], torch.arange(n_keys), 0, n_queries, n_keys)
             s = torch.where(seen, s, self.hidden)

@@ -14,6 +14,7 @@ from assignment.operators.flash_attention.misconceptions.backward_model import (
     only_square,
     usual,
 )
+from assignment.operators.flash_attention.misconceptions.forward_axes import untransposed
 from assignment.operators.flash_attention.misconceptions.forward_model import Variants, several
 from assignment.operators.misconception import TILES, Call, Misconception
 
@@ -112,6 +113,20 @@ MISCONCEPTIONS = [
         "O = P V: which of k and v does dP meet?",
         SQUARE,
         one(grad_p=lambda grad_o, k, v: grad_o @ k.mT),
+    ),
+    Misconception(
+        "k-not-transposed-in-the-backward",
+        "Your gradients equal those with P from q k in place of q kᵀ, tile by tile",
+        "A logit is the product of two rows, one of q and one of k: along which axis of k's tile does d run?",
+        SQUARE,
+        one(product=untransposed),
+    ),
+    Misconception(
+        "v-not-transposed",
+        "Your gradients equal those with dP = dO V in place of dO Vᵀ, tile by tile",
+        "An element of dP is the product of two rows, one of dO and one of V: along which axis of V's tile does d run?",
+        SQUARE,
+        one(grad_p=lambda grad_o, k, v: untransposed(grad_o, v)),
     ),
     Misconception(
         "dv-from-ds",

@@ -55,6 +55,11 @@ def before_the_diagonal(rows: int, columns: int) -> list[Callable[..., Tensor]]:
     ]
 
 
+def turned(tile: int) -> Callable[..., Tensor]:
+    """Keys that a query sees where each square tile of the mask is transposed."""
+    return lambda q, k, *_: k // tile * tile + q % tile <= q // tile * tile + k % tile
+
+
 def with_bias(call: Call, bias: float) -> tuple[Tensor, Tensor]:
     q, k, v = (tensor.double() for tensor in call.tensors)
     s = q @ k.mT / math.sqrt(q.shape[-1])
@@ -101,6 +106,14 @@ MISCONCEPTIONS = [
         "Query i sees keys j ≤ i: which of the two index vectors runs along the rows?",
         MASKS,
         several(masked(seen=lambda q, k, *_: k >= q), masked(seen=lambda q, k, *_: k > q)),
+    ),
+    Misconception(
+        "causal-mask-transposed",
+        "Your result equals causal attention in which each square tile of the mask is transposed",
+        "Query i sees keys j ≤ i: queries are the rows of the tile, [:, None], and keys its columns, [None, :].",
+        MASKS,
+        several(*(masked(seen=turned(tile)) for tile in TILES)),
+        is_rare=True,
     ),
     Misconception(
         "causal-bottom-right",

@@ -56,7 +56,7 @@ def check_an_empty_grid_is_remembered():
     """A grid of n // SIZE programs, where n is smaller."""
     with calls.Call() as seen:
         copy_kernel[(10 // 64,)](torch.ones(10), torch.zeros(10), 10, 0, SIZE=64)
-    assert seen.empty_grids == ["copy_kernel was launched with the grid (0, 1, 1), which is 0 programs"]
+    assert seen.idle == ["copy_kernel was launched with the grid (0, 1, 1), which is 0 programs"]
 
 
 def check_storing_what_is_there():

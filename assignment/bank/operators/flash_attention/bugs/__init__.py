@@ -7,7 +7,6 @@ from assignment.bank.operators.flash_attention.bugs import (
     backward_triton,
     compiled_backward,
     compiled_forward,
-    first_drafts,
     forward_contract,
     forward_pytorch,
     forward_pytorch_contract,
@@ -25,8 +24,16 @@ SHARED = {
         f"test_flash_backward.py::test_attention_{name}" for name in ("gradients", "16_bit", "memory")
     ]
 }
-# How long a student waits is measured by these, which are in no table: a full run of the bank does not grade them.
-DRAFTS = (first_drafts,)
+DRAFTS = {  # mistakes of first drafts, by which a student's wait is measured
+    "flash_forward_triton": (
+        "the-maximum-never-updated",
+        "the-old-accumulator-rescaled-along-columns",
+        "the-sum-of-the-whole-tile",
+        "keys-not-transposed",
+        "causal-the-mask-transposed",
+        "the-values-of-the-first-batch-in-all",
+    )
+}
 BANKS = (
     forward_pytorch,
     forward_pytorch_contract,
@@ -43,3 +50,26 @@ BANKS = (
     compiled_forward,
     compiled_backward,
 )
+# What its chapter teaches: bugs that cost at least a tenth of their problem (tests/test_lessons.py).
+LESSONS = {
+    "flash_forward_pytorch": (
+        "old-accumulator-not-rescaled",
+        "no-maximum-subtracted",
+        "causal-the-tile-on-the-diagonal-skipped",
+    ),
+    "flash_forward_triton": (
+        "old-accumulator-not-rescaled",
+        "no-maximum-subtracted",
+        "causal-whole-tiles-only",
+    ),
+    "flash_backward_pytorch": (
+        "d-forgotten",
+        "p-a-softmax-over-the-tile",
+        "causal-p-recomputed-without-the-mask",
+    ),
+    "flash_backward_triton": (
+        "d-forgotten",
+        "p-a-softmax-over-the-tile",
+        "causal-the-mask-transposed",
+    ),
+}

@@ -112,6 +112,24 @@ MIXED_UP = (  # some of which no misconception explains: they are not to be give
         named="dv-not-transposed",
     ),
     bug(
+        "K not transposed for S",
+        "test_triton_values",
+        "s = tl.dot(q, tl.trans(k)) → s = tl.dot(q, k)",
+        named=("k-not-transposed-in-the-backward", "is a tl.trans missing?"),
+    ),
+    bug(
+        "V not transposed for dP",
+        "test_triton_values",
+        "grad_p = tl.dot(grad_o, tl.trans(v)) → grad_p = tl.dot(grad_o, v)",
+        named=("v-not-transposed", "is a tl.trans missing?"),
+    ),
+    bug(
+        "causal: each tile of the mask transposed",
+        "test_triton_causal",
+        "keys[None, :] <= queries[:, None] → keys[:, None] <= queries[None, :]",
+        named="backward-causal-mask-transposed",
+    ),
+    bug(
         "the logarithm's base left in dQ and dK",
         "test_triton_values",
         "scale = 1 / math.sqrt(d) → scale = 1.4426950408889634 / math.sqrt(d)",

@@ -222,4 +222,67 @@ PRECISION = (
     bug("o always float32", "test_triton_16_bit", ", dtype=q.dtype → , dtype=torch.float32", named="o is float32"),
 )
 
-BUGS = (*SOFTMAX, *CAUSAL, *PRECISION)
+AXES = (
+    bug(
+        "the maximum never updated",
+        "test_triton_values",
+        "        row_max = new_max\n → ",
+        named="maximum-never-updated",
+    ),
+    bug(
+        "the old accumulator rescaled along columns",
+        "test_triton_values",
+        "acc = acc * rescale[:, None] → acc = acc * rescale[None, :]",
+        named=("acc-rescaled-along-the-columns", "one number a row"),
+    ),
+    bug(
+        "the sum of the whole tile",
+        "test_triton_values",
+        "row_sum += tl.sum(p, axis=1) → row_sum += tl.sum(p)",
+        named="sum-of-the-whole-tile",
+    ),
+    bug(
+        "the sum along the queries",
+        "test_triton_values",
+        "row_sum += tl.sum(p, axis=1) → row_sum += tl.sum(p, axis=0)",
+        named="sum-along-the-queries",
+    ),
+    bug(
+        "the maximum along the queries",
+        "test_triton_outliers",
+        "tile_max = tl.max(s, axis=1) → tile_max = tl.max(s, axis=0)",
+        named=("maximum-along-the-queries", "one-maximum-for-all-rows"),
+    ),
+    bug(
+        "keys not transposed",
+        "test_triton_values",
+        "s = tl.dot(q, tl.trans(k)) * scale → s = tl.dot(q, k) * scale",
+        named=("k-not-transposed", "is a tl.trans missing?"),
+    ),
+    bug(
+        "P from unscaled logits",
+        "test_triton_values",
+        "p = tl.exp(s - new_max[:, None]) → p = tl.exp(s / scale - new_max[:, None])",
+        named="scale-missing",
+    ),
+    bug(
+        "the values of the first batch in all",
+        "test_triton_values",
+        "v_ptr + batch * stride_vb + → v_ptr +",
+        named="v is read from the first entry of the batch",
+    ),
+    bug(
+        "causal: the mask transposed",
+        "test_triton_causal",
+        "keys[None, :] <= queries[:, None] → keys[None, :] >= queries[:, None]",
+        named="causal-reversed",
+    ),
+    bug(
+        "causal: each tile of the mask transposed",
+        "test_triton_causal",
+        "keys[None, :] <= queries[:, None] → keys[:, None] <= queries[None, :]",
+        named="causal-mask-transposed",
+    ),
+)
+
+BUGS = (*SOFTMAX, *CAUSAL, *AXES, *PRECISION)

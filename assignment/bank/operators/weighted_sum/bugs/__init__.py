@@ -12,3 +12,11 @@ from assignment.bank.operators.weighted_sum.bugs import (
 )
 
 BANKS = (forward, backward, autograd, unseen, memory, compiled, left_open, together)
+# What its chapter teaches: bugs that cost at least a tenth of their problem (tests/test_lessons.py).
+LESSONS = {
+    "weighted_sum": (
+        "forward-columns-past-the-end-of-x-unmasked",
+        "backward-rows-past-the-end-of-x-unmasked",
+        "backward-grad-weight-added-to-without-atomics",
+    ),
+}
