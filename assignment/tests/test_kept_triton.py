@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from assignment.bank.run import kept as kept_verdicts
 from assignment.bank.run import native
 from assignment.simulator import kept_triton
 from assignment.verdict import checks
@@ -361,3 +362,19 @@ def test_verdicts_are_those_of_the_compilers_environment(capfd):
     """A bug and a right variant; the whole is `python -m assignment.bank native`"""
     assert native.main(["bugs/vector_add/mask"], True, None, 0, "1/1", 1) == 0
     assert "0 of them different" in capfd.readouterr().out
+
+
+@pytest.mark.slow
+def test_kept_verdicts_are_those_of_today(monkeypatch, tmp_path, capsys):
+    """A bug's; the whole is `python -m assignment.bank kept`"""
+    whole = json.loads(kept_verdicts.KEPT.read_text())
+    name = "bugs/rmsnorm/forward-the-weight-forgotten"
+    assert "reference" in whole["verdicts"]
+    assert all(whole["verdicts"].values())
+    file = tmp_path / "kept.json"
+    file.write_text(json.dumps({"seed": whole["seed"], "verdicts": {name: whole["verdicts"][name]}}))
+    monkeypatch.setattr(kept_verdicts, "KEPT", file)
+    assert kept_verdicts.main(False, 1) == 0
+    file.write_text(file.read_text().replace('"FAIL"', '"ok"'))
+    assert kept_verdicts.main(False, 1) == 1
+    assert "kept  ['ok', 0.0" in capsys.readouterr().out
