@@ -20,6 +20,8 @@ COMMANDS = {  # modules of run/, each with `arguments` and `main`
     "gpu_memory": "measure how much memory of a GPU a grade takes",
     "waiting": "measure how long a student waits for words on a wrong kernel",
     "cpu_time": "compare the CPU time of a grade with another checkout's",
+    "native": "compare verdicts with those where Triton's compiler is missing, as on a Mac",
+    "kept": "grade a few of them, and compare with verdicts that are kept: on a Mac",
     "devices": "compare verdicts of the simulator and of a GPU",
     "races": "time the reference, and those that cheat the clock, on a GPU",
     "clusters": "measure how throughput grows with the nodes of a cluster",

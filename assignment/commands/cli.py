@@ -13,6 +13,7 @@ from pathlib import Path
 from assignment import failure
 from assignment.commands import doctor
 from assignment.commands.settings import DEVICES, SANDBOXES, Settings
+from assignment.simulator import kept_triton
 
 MAX_DIGITS = 40  # of a number: a seed has 20
 
@@ -80,6 +81,11 @@ def answer(settings: Settings) -> int:
         return doctor.main()
     try:
         from assignment.commands import main as commands  # loads packages
+
+        kept_triton.fetch_if_missing()
+    except kept_triton.NotFetched as error:
+        print(f"grade.py: {error}", file=sys.stderr)
+        return doctor.NOT_READY
     except ImportError as error:
         print(f"grade.py: cannot start: {error}; see python grade.py --doctor", file=sys.stderr)
         return doctor.NOT_READY

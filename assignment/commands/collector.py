@@ -34,9 +34,15 @@ class GraderProblems:
 class Judge(GraderProblems):
     """Says each check's verdict when it is complete."""
 
-    def __init__(self, selected: list[checks.Check], console: Console, command: str) -> None:
+    def __init__(
+        self,
+        selected: list[checks.Check],
+        console: Console,
+        command: str,
+        ungraded: Sequence[case.CheckCases] = (),
+    ) -> None:
         super().__init__()
-        self._command = command
+        self._command, self._ungraded = command, ungraded
         self._checks = {check.name: check for check in selected}
         self._expected: dict[str, int] = defaultdict(int)
         self._cases: dict[str, list[case.Case]] = defaultdict(list)
@@ -138,4 +144,4 @@ class Judge(GraderProblems):
         return case.CheckCases(self._checks[name], cases, self._expected[name])
 
     def gathered(self) -> list[case.CheckCases]:
-        return [self._gathered(name) for name in self._checks]
+        return [*(self._gathered(name) for name in self._checks), *self._ungraded]

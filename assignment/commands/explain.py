@@ -65,7 +65,8 @@ def explain(settings: Settings, asked: run.GraderRun) -> int:
     entries = [reporting.check_entry(result, *commands) for result in results]
     show_check(console, check, next(iter(causes.sections(entries[0])), "") if entries else "")
     if not results:
-        console.print(Text("\nIt needs a GPU, and there is none: not graded here."))
+        lacking = "a GPU, and there is none" if check.is_timed else "Linux, for which Triton has its compiler"
+        console.print(Text(f"\nIt needs {lacking}: not graded here."))
         return run.GRADED
     show_result(console, results[0], entries[0])
     return run.BROKEN if results[0].status == score.GRADER_ERROR else run.GRADED

@@ -32,6 +32,7 @@ MAX_IN_FULL, IN_FULL_OF_MANY = 3, 1  # causes that are told at length: all of a 
 BRIEF_LINES = 2  # of the message of another, without the call
 MAX_LINE = 180
 WIDTH = 80  # of prose
+SMALLEST = 0.001  # points: less is a rounding of sums
 CLAIM_AT = 26  # the column of a claim, after its status and its points
 MAX_NOTES = 5
 LIKELY = "  likely cause: "
@@ -241,12 +242,17 @@ def told_of_problems(report: Report) -> Iterator[tuple[ProblemEntry, str]]:
 
 def remark(problem: ProblemEntry, report: Report) -> str:
     statuses = [check["status"] for check in problem["checks"]]
+    needing_linux = reporting.needing_linux([problem])
+    if problem["gradable"] == 0 and needing_linux:
+        return f"{score.NEEDS_LINUX}: not graded here"
     if problem["gradable"] == 0:
         return "needs a GPU: not graded here" if report["device"] == "cpu-simulated" else score.NOT_GRADED
-    if all(status == score.TO_DO for status in statuses):
-        return "to do"
-    lost = sum(status not in (*score.KEEPS_POINTS, score.NOT_GRADED) for status in statuses)
-    return f"{lost} of {len(statuses)} checks to go" if lost else ""
+    linux = checks.needed(needing_linux, 0)
+    graded = [status for status in statuses if status != score.NOT_GRADED] if linux else statuses
+    lost = sum(status not in (*score.KEEPS_POINTS, score.NOT_GRADED) for status in graded)
+    told = f"{lost} of {len(graded)} checks to go" if lost else ""
+    told = "to do" if all(status == score.TO_DO for status in graded) else told
+    return "; ".join(filter(None, (told, linux)))
 
 
 def next_step(report: Report) -> str:
@@ -255,7 +261,8 @@ def next_step(report: Report) -> str:
     if step := next((short(check["message"]).rpartition("\n")[2] for check in todo), ""):
         return step
     problems = reporting.problems_of(report)
-    if not problems or any(problem["score"] < problem["max_score"] for problem in problems):
+    lacking = [problem["max_score"] - problem["score"] - reporting.needing_linux([problem]) for problem in problems]
+    if not problems or max(lacking) > SMALLEST:
         return ""
     names = [problem["name"] for problem in problems]
     return "; practice: ".join([*after_course(names), *after_practice(names)])
@@ -290,5 +297,7 @@ def total(report: Report) -> str:
     elsewhere = report["max_score"] - report["gradable"]
     if not elsewhere:
         return f"Score: {here}"
-    why = "need a GPU" if report["device"] == "cpu-simulated" else "not graded"
-    return f"Score: {here} gradable here, {points(elsewhere)} {why}"
+    linux = reporting.needing_linux(report["problems"])
+    is_simulated = report["device"] == "cpu-simulated"
+    why = checks.needed(linux, elsewhere - linux) if is_simulated else f"{points(elsewhere)} not graded"
+    return f"Score: {here} gradable here, {why}"

@@ -26,6 +26,7 @@ from assignment.digest import grader_digest
 from assignment.judge.pool import Pool
 from assignment.plugin.fixtures import started
 from assignment.sandbox import rungs
+from assignment.simulator.kept_triton import has_compiler
 from assignment.submission import Submission
 from assignment.verdict import case, checks, practice, reporting, score
 from assignment.verdict.entries import Report
@@ -57,7 +58,15 @@ def new_pool(settings: Settings, submission: Submission) -> Pool:
 
 
 def runnable(settings: Settings, selected: list[checks.Check], pool: Pool) -> list[checks.Check]:
+    selected = selected if has_compiler() else checks.without_a_compiler(selected)
     return selected if pool.device == "cuda" and not settings.inline else checks.without_a_gpu(selected)
+
+
+def uncompiled(selected: list[checks.Check]) -> list[case.CheckCases]:
+    """Return, of those selected, the checks for which Triton's compiler is missing here."""
+    needing = [] if has_compiler() else [check for check in selected if check.is_compiled]
+    left_out = case.Case("", score.NOT_GRADED, score.NEEDS_LINUX)
+    return [case.CheckCases(check, (left_out,), 1) for check in needing]
 
 
 def introduce(settings: Settings, pool: Pool, console: Console) -> None:
@@ -91,7 +100,7 @@ def grade(settings: Settings, run: GraderRun) -> int:
     only = [*settings.only, *{check.problem for check in selected} & {checks.SPEED}] if settings.only else []
     selected = runnable(settings, selected, pool)  # the report says that the others were not graded
     introduce(settings, pool, console)
-    judge = Judge(selected, console, settings.command(pool.seed))
+    judge = Judge(selected, console, settings.command(pool.seed), uncompiled(run.selected))
     if not judged(judge, selected, pool):
         return INTERRUPTED
     data = reported(settings, only, judge, pool, start, console)

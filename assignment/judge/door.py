@@ -22,6 +22,7 @@ from assignment.protocol.program import Launch, Program
 from assignment.protocol.requests import Again, Call, Called, Direct, Gradients, Kept, Largest
 from assignment.protocol.said import Places, Said
 from assignment.sandbox.worker_client import WorkerDied
+from assignment.simulator.kept_triton import has_compiler
 from assignment.verdict import finding, score
 from assignment.verdict.entries import KernelFigures, Moved
 from assignment.verdict.finding import Finding
@@ -144,6 +145,8 @@ class Run:
         self, function: str, *tensors: Tensor, right: Callable[..., None] = lambda results: None, **options: Option
     ) -> list[str]:
         """Return what keeps the kernels of a call whose results are right from running on each target."""
+        if not has_compiler():
+            raise SubmissionError(score.NOT_GRADED, score.NEEDS_LINUX)
         self._expect_callable(function)
         self.asked, self.tensors = Call(**operators.called(function), options=options), tensors
         with self._deaths_told("while it was compiled: "):

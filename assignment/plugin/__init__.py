@@ -58,6 +58,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None, None, None]:
     """Have tests that call no submission run in the simulator, if asked to."""
+    simulation.fetch_triton()
     if early_config.known_args_namespace.simulate or early_config.pluginmanager.has_plugin(simulation.__name__):
         simulation.begin(early_config, leaves_alone=uses_submission)
         yield from simulation.pytest_load_initial_conftests(early_config)
@@ -148,7 +149,7 @@ def pytest_runtest_makereport(
     told = outcome.case_of(item, call, report)
     report.user_properties.append((case.PROPERTY, told.as_json()))
     pool_of(item.config).shared.ended(told.status)
-    if told.status == score.TO_DO:
+    if told.status in (score.TO_DO, score.NOT_GRADED):
         report.outcome, report.longrepr = "skipped", (str(item.path), item.location[1] or 0, told.message)
         call.excinfo = None  # --pdb opens no debugger at what is not written
     elif report.failed and told.status != score.GRADER_ERROR and not item.config.getoption("inline"):

@@ -30,7 +30,8 @@ the interpreter's plan (run the kernel as Python, once per program) and replaces
     autotune    takes the first fitting configuration instead of timing all
     host        stands in for the GPU: Triton's driver; `one_gpu` is torch.cuda with the `properties` of a GPU and
                 its `streams`; fresh memory is NaN
-    triton_private  what all this takes of Triton beyond its documentation, and where versions differ
+    triton_private  what all this takes of Triton beyond its documentation, and where versions differ; `libtriton`
+                stands in for its compiled part where there is none
     script      runs a script (`python -m assignment.simulator`): `cuda` makes its tensors on the CPU, with `autocast`,
                 `bodies` does so where modes do not apply, `compiled` is what a launch gives back, `frames` finds lines
                 of the script, `unstored` outputs that are used unwritten;

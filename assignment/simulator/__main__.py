@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from assignment.simulator import install
+from assignment.simulator import install, kept_triton
 
 _EPILOG = """exit status: the script's own; 1 if it did something wrong; 2 if there is no such script.
 A GPU that the script asks for is the CPU here: device="cuda", .cuda() and the like make CPU tensors."""
@@ -25,6 +25,11 @@ def run(path: str, args: list[str], report: bool, l2_kb: int | None, at_once: in
     problem = _problem(Path(path))
     if problem is not None:
         print(f"{path}: {problem}", file=sys.stderr)
+        return 2
+    try:
+        kept_triton.fetch_if_missing()
+    except kept_triton.NotFetched as error:
+        print(error, file=sys.stderr)
         return 2
     install()
     from assignment.simulator import control, script  # load Triton, which install() comes before

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from assignment.simulator import install
+from assignment.simulator import install, kept_triton
 
 if TYPE_CHECKING:
     from assignment.simulator.tests_run import Simulated  # loads Triton
@@ -47,8 +47,17 @@ def pytest_configure(config: pytest.Config) -> None:
     begin(config)
 
 
+def fetch_triton() -> None:
+    """Have Triton's files fetched where they are missing."""
+    try:
+        kept_triton.fetch_if_missing()
+    except kept_triton.NotFetched as error:
+        raise pytest.UsageError(str(error)) from None
+
+
 def begin(config: pytest.Config, leaves_alone: Callable[[pytest.Item], bool] | None = None) -> "Simulated":
     """Install the simulator for a run of pytest, once; tests that it `leaves_alone` run as without it."""
+    fetch_triton()
     try:
         install()
     except RuntimeError as error:

@@ -46,6 +46,23 @@ def test_packages_are_installed_and_not_hidden(monkeypatch, other, status, words
     assert_says(doctor.packages(), status, words)
 
 
+def test_what_triton_lacks_is_told_with_what_to_type(monkeypatch):
+    def fetch() -> None:
+        raise doctor.kept_triton.NotFetched("not here yet", "type uv run grade.py once")
+
+    monkeypatch.setattr(doctor.kept_triton, "fetch_if_missing", fetch)
+    assert_says(doctor.packages(), FAIL, "^not here yet type uv run grade.py once$")
+
+
+def test_triton_without_a_compiler_stands_in_nothings_way(monkeypatch):
+    home = Path(sys.prefix, doctor.kept_triton.FOLDER, "3.9.0", "triton", "__init__.py")
+    installed = {"triton": home}
+    monkeypatch.setattr(doctor, "origin", lambda name: installed.get(name, IN_PACKAGES / name / "__init__.py"))
+    assert_says(doctor.packages(), OK, "triton")
+    monkeypatch.setattr(doctor, "has_compiler", lambda: False)
+    assert_says(doctor.compiler(), OK, "needs Linux: whether kernels compile for GPUs is not graded here")
+
+
 def test_a_package_of_another_python_and_one_of_another_version_are_named(monkeypatch):
     files = {"torch": Path("/opt/other/site-packages/torch/__init__.py")}
     monkeypatch.setattr(doctor, "origin", lambda name: files.get(name, IN_PACKAGES / name / "__init__.py"))
@@ -105,15 +122,20 @@ def test_how_a_process_ends_is_told(monkeypatch, code, told):
 
 
 @pytest.mark.parametrize(
-    ("name", "status", "words"),
+    ("name", "kind", "status", "words"),
     [
-        ("Linux", OK, r"Linux, Python 3\.\d+"),
-        ("Darwin", FAIL, "macOS, for which there is no Triton.*dev container"),
-        ("Windows", FAIL, "Windows, .*WSL 2 works too"),
+        ("Linux", "x86_64", OK, r"Linux, Python 3\.\d+"),
+        ("Darwin 14.7.1", "arm64", OK, r"macOS 14\.7\.1 on arm64, Python 3\.\d+"),
+        ("Darwin 26.0", "arm64", OK, "macOS 26.0 on arm64"),
+        ("Darwin 13.6", "arm64", FAIL, "macOS 13.6 on arm64, .*no PyTorch: it needs macOS 14 on.*dev container"),
+        ("Darwin 15.1", "x86_64", FAIL, "macOS 15.1 on x86_64, for which there is no PyTorch.*dev container"),
+        ("Windows", "AMD64", FAIL, "Windows, for which there is no Triton.*WSL 2 works too"),
     ],
 )
-def test_the_system_is_linux(monkeypatch, name, status, words):
-    monkeypatch.setattr(machine.platform, "system", lambda: name)
+def test_the_system_is_linux_or_a_mac(monkeypatch, name, kind, status, words):
+    monkeypatch.setattr(machine.platform, "system", lambda: name.partition(" ")[0])
+    monkeypatch.setattr(machine.platform, "mac_ver", lambda: (name.partition(" ")[2], ("", "", ""), kind))
+    monkeypatch.setattr(machine.platform, "machine", lambda: kind)
     assert_says(machine.system(), status, words)
 
 
@@ -276,6 +298,12 @@ def test_the_last_line_and_the_exit_status_say_what_can_be_done(monkeypatch, cap
     monkeypatch.setattr(doctor, "findings", lambda: iter(found))
     assert doctor.main() == (2 if any(finding.status == FAIL for finding in found) else 0)
     assert capsys.readouterr().out.endswith(f"\n\n{words}\n")
+
+
+def test_without_a_compiler_what_needs_linux_is_counted(monkeypatch):
+    monkeypatch.setattr(doctor, "has_compiler", lambda: False)
+    told = "78.25 of 100 points can be graded here; 1.75 need Linux, 20 a GPU."
+    assert doctor.sentence([GOOD, doctor.NO_GPU]) == told
 
 
 def test_what_others_programs_said_stays_in_its_line():

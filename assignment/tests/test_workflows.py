@@ -40,7 +40,7 @@ def bash(script: str, *options: str, **more: Any) -> subprocess.CompletedProcess
 
 
 def test_every_action_is_at_one_commit_which_a_comment_names():
-    assert [path.name for path in WORKFLOWS] == ["grade.yml", "pages.yml"]
+    assert [path.name for path in WORKFLOWS] == ["grade.yml", "mac.yml", "pages.yml"]
     found: dict[str, set[tuple[str, str]]] = {}
     for path in WORKFLOWS:
         for used in re.findall(r"uses: *(.*)", path.read_text()):
@@ -54,9 +54,10 @@ def test_every_action_is_at_one_commit_which_a_comment_names():
 def test_a_workflow_is_whole(path):
     known = yaml.safe_load(path.read_text())
     assert known["permissions"]["contents"] == "read"
-    assert {"push", "workflow_dispatch"} == set(known[True])  # YAML's `on`
+    is_by_hand = path.name == "mac.yml"
+    assert {"workflow_dispatch", *([] if is_by_hand else ["push"])} == set(known[True])  # YAML's `on`
     for job in known["jobs"].values():
-        assert job["runs-on"] == "ubuntu-24.04"
+        assert job["runs-on"] == ("macos-15" if is_by_hand else "ubuntu-24.04")
         assert "timeout-minutes" in job
     for step in steps(path):
         assert ("uses" in step) != ("run" in step)
@@ -218,3 +219,14 @@ def test_the_grader_is_installed_and_asked(machine, tmp_path):
     assert "holds no cs336_kernels/*.py" in (tmp_path / "summary").read_text()
     (kept,) = (step["with"]["path"] for step in job["steps"] if "upload-artifact@" in step.get("uses", ""))
     assert (tmp_path / kept).resolve() == Path(machine["REPORT"])
+
+
+def test_a_mac_grades_what_is_kept(machine, tmp_path):
+    """The scripts in their order; the last one compares, which takes minutes and is left to test_kept_triton.py"""
+    clone = cloned(tmp_path / "clone")
+    *first, last = [step["run"] for step in steps(FOLDER / "mac.yml") if "run" in step]
+    assert last.endswith("python -m assignment.bank kept --jobs 3")
+    install = bash(first[0], cwd=clone, env=machine)
+    assert (install.returncode, install.stderr) == (0, "")
+    done = bash(last.replace("--jobs 3", "--help"), cwd=clone, env=machine)
+    assert "bank/kept.json" in done.stdout, done.stderr

@@ -1,13 +1,14 @@
 """`python -m assignment.tests.upgrade`: what an installed Triton has not, has otherwise, or has new.
 
 It compares the installed Triton with simulator/triton_private.py, which imports what the simulator takes of it, and
-with the parameters in data/of_triton.py, and `tl` with the table of its members. Exit status 1 where something is to be
-done.
+with the parameters in data/of_triton.py, `tl` with the table of its members, and its compiled part with what stands in
+for that. Exit status 1 where something is to be done.
 """
 
 import argparse
 import ast
 import importlib
+import importlib.metadata
 import inspect
 import os
 import re
@@ -96,6 +97,18 @@ def new_in_tl() -> list[str]:
     return members.without_use()
 
 
+def otherwise_in_stand_in() -> list[str]:
+    """Return what stands in for Triton's compiled part has otherwise; of versions before it there is none."""
+    from assignment.simulator import libtriton
+    from assignment.tests import standing_in
+
+    version = importlib.metadata.version("triton")
+    if _version(version) < min(map(_version, libtriton.VERSIONS)):
+        return []
+    named = [] if version in libtriton.VERSIONS else [f"VERSIONS lack {version}"]
+    return [*named, *standing_in.differences()]
+
+
 def _version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(".")[:2])
 
@@ -125,6 +138,7 @@ def main() -> int:
             "asked of the builder, which has it not: simulator/builder.py": unanswered(builder),
             "taken as it is: override it, or list it in INHERITED": inherited(builder, private),
             "new in tl without an answer: tests/constructs/checks/members.py": new_in_tl(),
+            "otherwise in what stands in for the compiled part: simulator/libtriton.py": otherwise_in_stand_in(),
         }
     import triton
 

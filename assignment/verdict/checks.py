@@ -17,6 +17,7 @@ from tests import common, operators
 
 TESTS = Path(operators.__file__).parent
 SPEED = course.SPEED
+COMPILES = "compiles"  # how the names of checks end that have kernels compiled
 SPEED_PROBLEM = operators.Problem(SPEED, "Speed on a GPU", "handout/grading.md#speed")
 
 
@@ -48,6 +49,7 @@ class Check:
     folder: str = ""  # of its file, below tests/
     line: int = 0  # where it stands in the file
     is_timed: bool = False  # on a GPU
+    is_compiled: bool = False  # for GPUs that need not be there, by Triton's compiler
     function: str = ""  # that it is about
 
     @property
@@ -170,7 +172,7 @@ def _in_file(file: Path) -> Iterator[Check]:
         for name, points, claim, problem in _declared_by(node):
             function, is_timed = operators.named_by(claim), problem == SPEED
             own = function.problem if is_timed or not problem else problem
-            at = folder, node.lineno, is_timed, function.name
+            at = folder, node.lineno, is_timed, name.endswith(COMPILES), function.name
             yield Check(f"{file.name}::{name}", own, claim, float(points), *at)
 
 
@@ -227,6 +229,17 @@ def without_practice(checks: list[Check]) -> list[Check]:
 def without_a_gpu(checks: list[Check]) -> list[Check]:
     """Return those that can be run anywhere."""
     return [check for check in checks if not check.is_timed]
+
+
+def without_a_compiler(checks: list[Check]) -> list[Check]:
+    """Return those that can be run where Triton's compiler is not installed."""
+    return [check for check in checks if not check.is_compiled]
+
+
+def needed(linux: float, gpu: float) -> str:
+    """Return what points need that cannot be graded here: "1.75 need Linux, 20 a GPU"."""
+    told = [f"{points:g} need {what}" for points, what in ((linux, "Linux"), (gpu, "a GPU")) if points]
+    return ", ".join(told[:1] + [one.replace(" need", "") for one in told[1:]])
 
 
 def select(checks: list[Check], names: Iterable[str]) -> list[Check]:

@@ -10,7 +10,17 @@ from assignment.verdict import checks
 from assignment.verdict.case import Case, CheckCases
 from assignment.verdict.entries import CheckEntry, KernelEntry, MovedEntry, ProblemEntry, Problems, Report, StaffNote
 from assignment.verdict.finding import OTHER, Finding, FindingEntry
-from assignment.verdict.score import FAIL, KEEPS_POINTS, NOT_GRADED, OK, TO_DO, CheckResult, by_itself, results
+from assignment.verdict.score import (
+    FAIL,
+    KEEPS_POINTS,
+    NEEDS_LINUX,
+    NOT_GRADED,
+    OK,
+    TO_DO,
+    CheckResult,
+    by_itself,
+    results,
+)
 
 OR = " Or: "  # between two likely causes
 LARGEST_MARGIN = 1e9  # JSON has no infinity
@@ -110,6 +120,12 @@ def problems_of(report: Problems) -> list[ProblemEntry]:
 def entries_of(report: Problems) -> list[CheckEntry]:
     """Return all checks of a report, those of practice after the others."""
     return [check for problem in problems_of(report) for check in problem["checks"]]
+
+
+def needing_linux(problems: Iterable[ProblemEntry]) -> float:
+    """Return the points that are not graded where Triton's compiler is not installed."""
+    entries = (entry for problem in problems for entry in problem["checks"] if entry["status"] == NOT_GRADED)
+    return _total(entry["max_score"] for entry in entries if entry["message"] == NEEDS_LINUX)
 
 
 def warnings_in(checks: Iterable[CheckEntry]) -> list[str]:

@@ -14,6 +14,7 @@ CRASHED, TIMEOUT, NEEDS_REVIEW, GRADER_ERROR = "crashed", "timeout", "needs revi
 # The status of a check is the first of these that one of its cases has.
 SEVERITY = (GRADER_ERROR, CRASHED, TIMEOUT, FAIL, TO_DO, NOT_GRADED, NEEDS_REVIEW, OK)
 KEEPS_POINTS = (OK, NEEDS_REVIEW)
+NEEDS_LINUX = "needs Linux"  # of a check that is not graded where Triton's compiler is not installed
 NO_POINTS = "the problem earns no points: "
 
 

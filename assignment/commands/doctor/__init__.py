@@ -9,7 +9,6 @@ uv pins Python's packages, by pyproject.toml; what is looked at is what a pinned
 Exit status: 0 grading works here, 2 it does not yet.
 """
 
-import importlib.machinery
 import importlib.metadata
 import os
 import re
@@ -17,13 +16,14 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 from assignment import text
 from assignment.commands.doctor import machine
 from assignment.commands.doctor.machine import FAIL, OK, WARN, MachineFinding
+from assignment.simulator import kept_triton
+from assignment.simulator.kept_triton import has_compiler, origin
 
 READY, NOT_READY = 0, 2
 BY_UV = "run it by uv, which brings the packages of pyproject.toml: uv run grade.py --doctor (first: pip install uv)"
@@ -80,11 +80,16 @@ def sentence(found: list[MachineFinding]) -> str:
     todo = f"do what stands under {', '.join(failed)}, then run this again."
     if set(failed) - {GPU}:
         return f"Nothing can be graded here yet: {todo}"
-    here, whole = gradable_points()
+    from assignment.verdict import checks  # loads tests/, which may be broken
+
+    here, linux, whole = gradable_points()
     if failed:
         return f"{here:g} of {whole:g} points can be graded here, with --device cpu; for the GPU {todo}"
     if here == whole:
         return f"All {whole:g} points can be graded here."
+    if linux:
+        told = checks.needed(linux, whole - here - linux)
+        return f"{here:g} of {whole:g} points can be graded here; {told}."
     if found[-1] == NO_GPU:
         return f"{here:g} of {whole:g} points can be graded here; the last {whole - here:g} need a GPU."
     if found[-1].status != OK:
@@ -92,39 +97,44 @@ def sentence(found: list[MachineFinding]) -> str:
     return f"{whole:g} of {whole:g} points can be graded here, on the GPU."
 
 
-def gradable_points() -> tuple[float, float]:
-    """Return the points that can be graded without a GPU, and all."""
+def gradable_points() -> tuple[float, float, float]:
+    """Return the points that can be graded without a GPU here, those that need Linux, and all."""
     from assignment.verdict import checks  # loads tests/, which may be broken
 
     graded = checks.without_practice(checks.declared())
-    here = checks.without_a_gpu(graded)
-    return sum(check.points for check in here), sum(check.points for check in graded)
+    on_linux = checks.without_a_gpu(graded)
+    here = on_linux if has_compiler() else checks.without_a_compiler(on_linux)
+    points, more, whole = (sum(check.points for check in some) for some in (here, on_linux, graded))
+    return points, more - points, whole
+
+
+def named() -> list[str]:
+    """Return the packages that pyproject.toml asks for, by the name that is imported."""
+    return [re.sub(r"[^\w-].*", "", line).replace("-", "_") for line in kept_triton.dependencies()]
 
 
 def wanted() -> dict[str, str]:
-    """Return the packages that pyproject.toml asks for, by the name that is imported, with the version if pinned."""
-    project = tomllib.loads((machine.ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    parts = [re.fullmatch(r"([\w-]+)(?:==)?(.*)", line) for line in project["dependencies"]]
-    return {part[1].replace("-", "_"): part[2] if "==" in part[0] else "" for part in parts if part}
-
-
-def origin(name: str) -> Path | None:
-    """Return the file that `import name` would load; None if there is none."""
-    spec = importlib.machinery.PathFinder.find_spec(name)
-    return Path(spec.origin) if spec and spec.origin else None
+    """Return the same with the version that is pinned, or ""."""
+    return dict(zip(named(), map(kept_triton.pinned, kept_triton.requirements()), strict=True))
 
 
 def packages() -> MachineFinding:
     """Return whether all are installed, and none is hidden by a file of its name."""
-    missing = [name for name in wanted() if origin(name) is None]
+    try:
+        kept_triton.fetch_if_missing()
+    except kept_triton.NotFetched as error:
+        return MachineFinding(FAIL, "packages", error.why, error.todo)
+    except ImportError:  # of what reads pyproject.toml, which is missing like the others
+        pass
+    missing = [name for name in named() if origin(name) is None]
     if missing:
         return MachineFinding(FAIL, "packages", f"not installed: {', '.join(missing)}", BY_UV)
-    for name in wanted():
+    for name in named():
         file = origin(name)
-        if file and not {"site-packages", "dist-packages"} & {*file.parts}:
+        if file and not {"site-packages", "dist-packages", kept_triton.FOLDER} & {*file.parts}:
             found = f"{file} stands in the way of the package {name}"
             return MachineFinding(FAIL, "packages", found, "rename it, or take its folder off PYTHONPATH")
-    return MachineFinding(OK, "packages", ", ".join(wanted()))
+    return MachineFinding(OK, "packages", ", ".join(named()))
 
 
 def course_file() -> Iterator[MachineFinding]:
@@ -159,6 +169,8 @@ def simulator() -> MachineFinding:
 
 def compiler() -> MachineFinding:
     """Return whether Triton and NVIDIA's assembler, which comes with it, make machine code; no GPU is needed."""
+    if not has_compiler():
+        return MachineFinding(OK, "compiler", "needs Linux: whether kernels compile for GPUs is not graded here")
     return _runs("compiler", "Triton compiles a small kernel for GPUs", "assignment.compiling")
 
 

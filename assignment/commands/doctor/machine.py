@@ -21,6 +21,7 @@ CONTAINER = "open this folder in its dev container, .devcontainer/ (VS Code offe
 UBUNTUS_SETTING = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
 ROOT = Path(__file__).resolve().parents[3]
 FIRST_KERNEL = Path(__file__).with_name("first_kernel.py")
+OLDEST_MACOS = 14  # PyTorch's wheels
 TIMEOUT_S = 180  # PyTorch from a cold disk
 
 
@@ -38,8 +39,15 @@ def system() -> MachineFinding:
     name, python = platform.system(), platform.python_version()
     if name == "Linux":
         return MachineFinding(OK, "system", f"Linux, Python {python}")
+    if name == "Darwin":
+        release, kind = platform.mac_ver()[0], platform.machine()
+        found = f"macOS {release} on {kind}"
+        if kind == "arm64" and int(release.partition(".")[0]) >= OLDEST_MACOS:
+            return MachineFinding(OK, "system", f"{found}, Python {python}")
+        needed = f"macOS {OLDEST_MACOS} on Apple silicon"
+        return MachineFinding(FAIL, "system", f"{found}, for which there is no PyTorch: it needs {needed}", CONTAINER)
     advice = f"{CONTAINER}; WSL 2 works too" if name == "Windows" else CONTAINER
-    return MachineFinding(FAIL, "system", f"{name.replace('Darwin', 'macOS')}, for which there is no Triton", advice)
+    return MachineFinding(FAIL, "system", f"{name}, for which there is no Triton", advice)
 
 
 def temporary() -> MachineFinding:
