@@ -25,8 +25,8 @@ from assignment.tests.test_roles import STAFFS, imported, modules, of_ours
 
 OURS = Path(__file__).resolve().parents[1]
 APART = ("operators", "reference", "tests", "bank/operators", "bank/cheats")
-LOW = "text course digest whose pytorch_private pytest_private pages confined protocol failure submission operators"
-JUDGING = "simulator compiling sandbox verdict judge timing"
+LOW = "text course digest whose pytorch_private pytest_private pages system confined protocol failure submission"
+JUDGING = "operators simulator compiling sandbox verdict judge timing"
 PROCESSES = "calling host recorder player worker"  # which the judge reaches over the wire alone
 ON_TOP = "plugin commands handout release figures classroom bank new retire"
 ROOMS = f"{LOW} {JUDGING} {PROCESSES} {ON_TOP}".split()  # each imports those before it alone
