@@ -13,5 +13,6 @@ except Exception as error:  # exit status 1, which Python would give it, means g
     print(f"grade.py: the grader is not whole: {type(error).__name__}: {error}; get its files again", file=sys.stderr)
     raise SystemExit(3) from None
 
-interruption.install("grade.py: interrupted, no score; give the same command again")
-raise SystemExit(cli.main())
+if __name__ == "__main__":  # and not a process of it that is started afresh
+    interruption.install("grade.py: interrupted, no score; give the same command again")
+    raise SystemExit(cli.main())

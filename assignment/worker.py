@@ -11,7 +11,9 @@ folder of our own modules; "submission", the one that holds cs336_kernels/; "scr
 folder for compiled kernels that it shares with others of its role, or ""; "device", the role;
 "rung", the sandbox; "readable", what else it may read; "control", the number of a socket. Its first
 process loads PyTorch and never the submission (see supervisor.py); the children that it forks
-confine themselves and do, so that a submission that dies is replaced at once.
+confine themselves and do, so that a submission that dies is replaced at once. Where a process that
+has loaded PyTorch is not forked, each child runs this program again, with "line" in its settings,
+and loads it itself.
 """
 
 import contextlib
@@ -28,14 +30,15 @@ import traceback
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from assignment.confined.confinement import Setup
     from assignment.protocol.messages import Header
     from assignment.protocol.replies import AnyReply
+    from assignment.system.interface import Setup
 
 GUARD = 64 << 10  # bytes of NaN before and after each input: a tile or two
 # bytes of address space that a request may ask for; only what is touched costs memory
@@ -49,17 +52,23 @@ def main() -> None:
     setup: Setup = json.loads(sys.argv[1])
     sys.path.insert(0, setup["runtime"])
     sys.path += setup["packages"]
-    prepare(setup["device"])
-    # of these modules nothing becomes garbage: to look through them would take most of a small call
-    gc.freeze()
-    from assignment.confined import confinement, supervisor  # below the path that was just set
+    from assignment.system import here  # below the path that was just set
+
+    is_child = "line" in setup
+    if here.FORKS or is_child:
+        prepare(setup["device"])
+        # of these modules nothing becomes garbage: to look through them would take most of a small call
+        gc.freeze()
+    sys.dont_write_bytecode = True
+    if is_child:
+        child(setup, *here.taken(setup["line"]))
+    from assignment.confined import confinement, supervisor  # likewise
 
     confinement.limit(setup["device"])
-    if setup["rung"] == "bubblewrap":  # what joining its name spaces has given
-        confinement.drop_capabilities()
-    sys.dont_write_bytecode = True
+    here.join_sandbox(setup)
     control = socket.socket(fileno=setup["control"])
-    supervisor.Supervisor(control, Path(setup["scratch"]), lambda *arguments: child(setup, *arguments)).run()
+    children = here.child_starter(partial(child, setup), setup)
+    supervisor.Supervisor(control, Path(setup["scratch"]), children).run()
     os._exit(0)  # to tidy PyTorch away would take half a second
 
 
@@ -114,11 +123,11 @@ def session_of(role: str) -> Callable[[Path], Session]:
 
 
 def child(setup: "Setup", connection: socket.socket, caches: str) -> None:
-    """Answer requests until ended; the supervisor forks this process."""
-    from assignment.confined import confinement  # not before main() has set the path
+    """Answer requests until ended, in a process that the supervisor forks, or has started."""
+    from assignment.system import here  # not before main() has set the path
 
     os.setsid()
-    confinement.die_with_parent()
+    here.die_with_parent()
     os.environ["TRITON_CACHE_DIR"] = f"{setup['compiled'] or setup['scratch']}/triton-{caches}"
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{setup['scratch']}/inductor-{caches}"
     sys.breakpointhook = refuse_to_stop
@@ -130,7 +139,7 @@ def child(setup: "Setup", connection: socket.socket, caches: str) -> None:
     signal.signal(signal.SIGUSR1, tell_round if is_player else tell_stack)
     faulthandler.register(signal.SIGUSR1, all_threads=False, chain=True)
     try:
-        confinement.confine(setup)
+        here.confine(setup)
         serve(connection, setup["device"], session_of(setup["device"])(Path(setup["submission"])))
     finally:
         os._exit(0)

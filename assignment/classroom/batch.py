@@ -21,6 +21,7 @@ from assignment.classroom.kept import GraderAnswer
 from assignment.classroom.results import ClassSettings
 from assignment.sandbox.stage import remove
 from assignment.submission import Submission
+from assignment.system import here
 
 ROOT = Path(__file__).resolve().parents[2]
 MEMORY_OF_A_JOB = 3 << 30  # bytes: a judge, a recorder, a player, and what compiles
@@ -179,7 +180,7 @@ def at_once(asked: int | None) -> int:
     if asked:
         return asked
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return max(1, min(len(os.sched_getaffinity(0)), memory // MEMORY_OF_A_JOB))
+    return max(1, min(here.cores(), memory // MEMORY_OF_A_JOB))
 
 
 Answer = GraderAnswer | Exception

@@ -7,7 +7,6 @@ where to look, and nothing of how it came about.
 import contextlib
 import json
 import re
-import resource
 import signal
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,6 +21,7 @@ from rich.text import Text
 from assignment.classroom import alike, batch, names, pages, tables
 from assignment.classroom.prints import MOST_READ, prints_of
 from assignment.submission import PACKAGE, Submission, UnusableSubmission, read
+from assignment.system import here
 
 ROOT = Path(__file__).resolve().parents[2]
 MOST_LINES = 60  # of a passage
@@ -41,19 +41,16 @@ def _limited(seconds: float) -> Iterator[None]:
     def end(number: int, frame: FrameType | None) -> NoReturn:
         raise UnusableSubmission(f"not compared within {seconds:g} s; give more with --limit")
 
-    before, limits = signal.signal(signal.SIGALRM, end), resource.getrlimit(resource.RLIMIT_AS)
-    mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    most = [mapped + batch.MEMORY_OF_A_JOB, *(limit for limit in limits if limit != resource.RLIM_INFINITY)]
-    resource.setrlimit(resource.RLIMIT_AS, (min(most), limits[1]))
+    before = signal.signal(signal.SIGALRM, end)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
-        yield
+        with here.memory_limited(batch.MEMORY_OF_A_JOB):
+            yield
     except MemoryError:
         raise UnusableSubmission(f"not compared within {batch.MEMORY_OF_A_JOB >> 30} GiB of memory") from None
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-        resource.setrlimit(resource.RLIMIT_AS, limits)
 
 
 def _compare(console: Console, results: Path, given: list[Path], to: Path) -> int:

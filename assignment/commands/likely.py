@@ -3,12 +3,11 @@
 import math
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 
 from rich.console import Console
 
-from assignment.confined.confinement import die_with_parent
 from assignment.plugin import parallel
+from assignment.system import here
 from assignment.verdict import checks
 from assignment.verdict.case import CheckCases
 
@@ -33,8 +32,10 @@ def explained(
         if min(jobs, len(parts)) == 1:
             found = [*map(of_function, parts, thorough)]
         else:
-            with ProcessPoolExecutor(min(jobs, len(parts)), get_context("fork"), die_with_parent) as executor:
-                found = [*executor.map(of_function, parts, thorough)]
+            with ProcessPoolExecutor(min(jobs, len(parts)), here.CONTEXT, here.die_with_parent) as executor:
+                with here.interrupts_unheard():
+                    finding = executor.map(of_function, parts, thorough)
+                found = [*finding]
     by_name = {of.check.name: of for part in found for of in part}
     return [by_name.get(of.check.name, of) for of in gathered]
 

@@ -1,7 +1,5 @@
 """`--next`: the first check that is not finished, in the order of the problems, and what comes after it."""
 
-import multiprocessing
-
 import pytest
 from rich.console import Console
 from rich.text import Text
@@ -10,6 +8,7 @@ from assignment import failure, text
 from assignment.commands import likely, report, run
 from assignment.commands.collector import Judge
 from assignment.commands.settings import Settings
+from assignment.system import here
 from assignment.verdict import reporting, score, where
 from assignment.verdict.case import Case
 from assignment.verdict.checks import Check
@@ -78,7 +77,7 @@ class Following:
     """
 
     def __init__(self) -> None:
-        self._at = multiprocessing.get_context("fork").Value("i", NOWHERE, lock=False)
+        self._at = here.CONTEXT.Value("i", NOWHERE, lock=False)
 
     def __call__(self, settings: Settings, asked: run.GraderRun) -> int:
         pool, console = asked.pool, asked.console

@@ -4,6 +4,7 @@ import os
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 
 from rich.console import Console
 from rich.table import Table
@@ -41,6 +42,10 @@ GUTTER = "    | "  # before each line that a submission may have written
 
 class Screen(Console):
     """A terminal or a pipe. Where nobody reads it any more the grade goes on: rich would exit with status 1."""
+
+    def __reduce__(self) -> tuple[partial["Screen"], tuple[()]]:
+        """Have a process that is started have its own, on the same terminal."""
+        return partial(Screen, highlight=False, soft_wrap=True), ()
 
     def on_broken_pipe(self) -> None:
         self.quiet = True

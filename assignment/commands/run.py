@@ -28,6 +28,7 @@ from assignment.plugin.fixtures import started
 from assignment.sandbox import rungs
 from assignment.simulator.kept_triton import has_compiler
 from assignment.submission import Submission
+from assignment.system import here
 from assignment.verdict import case, checks, practice, reporting, score
 from assignment.verdict.entries import Report
 
@@ -50,7 +51,7 @@ Mode = Callable[[Settings, GraderRun], int]
 
 def new_pool(settings: Settings, submission: Submission) -> Pool:
     """Start the workers for this submission, which begin to load."""
-    supervisor.adopt_orphans()
+    here.adopt_orphans()
     if settings.inline:
         signal.signal(signal.SIGINT, signal.default_int_handler)  # Ctrl-C is for the debugger
     path, device, seed = settings.path, settings.device, settings.seed

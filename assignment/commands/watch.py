@@ -7,14 +7,13 @@ the next save draws new ones. Files are polled: there are file systems that tell
 
 import contextlib
 import importlib
-import multiprocessing
 import os
 import signal
 import sys
 import time
 import traceback
 from dataclasses import dataclass, field, replace
-from multiprocessing.context import ForkProcess
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import NoReturn
 
@@ -24,11 +23,10 @@ from assignment import failure, text
 from assignment.commands import interruption, run
 from assignment.commands.settings import Settings
 from assignment.confined import supervisor
-from assignment.confined.confinement import die_with_parent
 from assignment.judge import seeds
 from assignment.sandbox import rungs
-from assignment.sandbox.worker_client import has_ended
 from assignment.submission import PACKAGE, Submission, UnusableSubmission, read
+from assignment.system import here
 from assignment.verdict import where
 from assignment.verdict.checks import Check
 
@@ -78,9 +76,13 @@ class SaveWatch:
     def __init__(self, settings: Settings, mode: run.Mode, asked: run.GraderRun) -> None:
         self._settings, self._mode, self._asked = settings, mode, asked
         self._pool, self._console = asked.pool, asked.console
-        self._process: ForkProcess | None = None
+        self._process: BaseProcess | None = None
         self._seed = asked.pool.seed
         self._is_kept = False  # the seed, since a case has failed with it
+
+    def __getstate__(self) -> dict:
+        """Return what a run needs that is not forked."""
+        return {**vars(self), "_process": None}
 
     def run(self) -> NoReturn:
         """Grade until Ctrl-C."""
@@ -108,6 +110,8 @@ class SaveWatch:
 
     def _load(self) -> None:
         """Import what every run needs, while the workers load what they need."""
+        if not here.FORKS:  # a run is a fresh interpreter
+            return
         run.device_name(self._pool.device)
         for library in LIBRARIES:
             importlib.import_module(library)
@@ -122,8 +126,9 @@ class SaveWatch:
             except UnusableSubmission as error:
                 self._console.print(Text(text.clean(str(error)), "yellow"))
                 return
-        self._process = multiprocessing.get_context("fork").Process(target=self._run_once, args=(changed,))
-        self._process.start()
+        self._process = here.CONTEXT.Process(target=self._run_once, args=(changed,))
+        with here.interrupts_unheard():
+            self._process.start()
 
     def _choose_seed(self, is_cut_short: bool) -> None:
         """Keep the seed while a case fails with it, and where a run ended early that was to show whether one does."""
@@ -136,9 +141,9 @@ class SaveWatch:
 
     def _run_once(self, changed: set[str]) -> None:
         """Grade once, in a process of its own."""
-        die_with_parent()
+        here.die_with_parent()
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that watches
-        supervisor.adopt_orphans()
+        here.adopt_orphans()
         try:
             sys.exit(self._mode(self._settings, replace(self._asked, selected=in_turn(self._asked.selected, changed))))
         except Exception:
@@ -160,11 +165,11 @@ class SaveWatch:
         """End the run, and wait for its judges, which end with it and talk to the workers until then."""
         if self._process is None or not self._process.is_alive():
             return
-        judges = supervisor.children_of(self._process.pid or 0)
+        judges = here.children_of(self._process.pid or 0)
         self._process.kill()
         self._process.join()
         for judge in judges:
-            has_ended(judge, TO_END_S)
+            here.has_ended(judge, TO_END_S)
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(judge, os.WNOHANG)  # it was adopted
         self._console.show_cursor()  # a progress bar may have hidden it

@@ -12,7 +12,6 @@ import os
 import select
 import signal
 import socket
-import stat
 import subprocess
 import time
 from collections.abc import Callable
@@ -20,7 +19,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict
 
-from assignment.confined.confinement import prctl
+from assignment.confined.confinement import ADDRESS_SPACE
+from assignment.system import here
+from assignment.system.interface import ChildStarting
 
 
 class Answer(TypedDict, total=False):
@@ -42,63 +43,54 @@ MAX_PROCESSES = 64  # of a submission, at one time; a compiler takes four
 MAX_FOUND = 1_000  # processes, in one search
 MAX_SCRATCH = 1 << 30  # bytes
 MAX_ENTRIES = 20_000  # files and folders in the scratch space
-WATCH_EVERY_S = 0.1
 TO_END_S = 5.0
 HERE = "\n[the kernel is here]\n"  # before and after what a player prints at its deadline
 
 
 class Supervisor:
-    def __init__(self, control: socket.socket, scratch: Path, child: Callable[[socket.socket, str], None]) -> None:
-        """Set up the supervisor.
-
-        `child` takes the socket of a conversation and a name for its caches, and does not return.
-        """
-        self._control, self._scratch, self._start = control, scratch, child
+    def __init__(self, control: socket.socket, scratch: Path, children: ChildStarting) -> None:
+        self._control, self._scratch, self._children = control, scratch, children
         self._child = 0
         self._status: int | None = None  # the wait status of a child that has ended
         self._why = ""  # a sentence about why it had to
 
     def run(self) -> None:
         """Answer until the grader is gone."""
-        adopt_orphans()
-        prctl(4, 0)  # not dumpable: other processes of this user cannot trace or read it
+        here.adopt_orphans()
+        here.hide()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         handlers: dict[str, Callable[..., Answer]]
         handlers = {"fork": self._fork, "end": self._end, "interrupt": self._interrupt, "strays": self._strays}
         handlers |= {"wipe": self._wipe, "used": self._used}
         # the child leaves the processor to others, and goes on
         handlers |= {"hold": partial(self._signal, signal.SIGSTOP), "release": partial(self._signal, signal.SIGCONT)}
+        self._children.prepare()
         while received := self._next():
             message, descriptors = received
             number = message.pop("number")
             reply = handlers[message.pop("do")](*descriptors, **message)
-            self._control.sendall(json.dumps({**reply, "number": number}).encode())
+            here.send(self._control, json.dumps({**reply, "number": number}).encode())
         self._end_all()
+        for pid in self._children.known():
+            os.kill(pid, signal.SIGKILL)
 
     def _next(self) -> tuple[dict[str, Any], list[int]] | None:
         """Return the next message, watching the child meanwhile."""
-        pause = WATCH_EVERY_S
+        pause = here.WATCH_EVERY_S
         while not select.select([self._control], [], [], pause)[0]:
             began = time.monotonic()
             self._watch()
-            pause = max(WATCH_EVERY_S, 10 * (time.monotonic() - began))
-        data, descriptors, _, _ = socket.recv_fds(self._control, MAX_MESSAGE, 1)
+            pause = max(here.WATCH_EVERY_S, 10 * (time.monotonic() - began))
+        data, descriptors = here.receive(self._control, MAX_MESSAGE, 1)
         return (json.loads(data), descriptors) if data else None
 
     def _fork(self, connection: int, caches: str) -> Answer:
         self._status, self._why = None, ""
         try:
-            self._child = os.fork()
+            self._child = self._children.take(connection, caches)
         except OSError:  # there can be no more processes
-            os.close(connection)
             self._child = 0
             return {}
-        if not self._child:
-            keep_open(connection)
-            # a program that the submission starts would hold the line
-            os.set_inheritable(connection, False)
-            self._start(socket.socket(fileno=connection), caches)
-        os.close(connection)
         return {"pid": self._child}
 
     def _interrupt(self) -> Answer:
@@ -120,6 +112,7 @@ class Supervisor:
             time.sleep(0.002)
             self._watch()
         self._end_all()
+        self._children.prepare()
         return {"status": self._status, "why": self._why}
 
     def _used(self) -> Answer:
@@ -128,17 +121,17 @@ class Supervisor:
         The bytes are those that the child has mapped since it was forked.
         """
         self._reap()
-        figures = [figure for pid in self._living() if (figure := usage_of(pid))]
+        figures = [figure for pid in self._living() if (figure := here.usage_of(pid))]
         used: Answer = {
             "processor_s": sum(seconds for seconds, _ in figures),
             "is_idle": all(idle for _, idle in figures),
         }
-        return {**used, "grown": mapped_by(self._child) - mapped_by(os.getpid())}
+        return {**used, "grown": self._children.grown()}
 
     def _strays(self) -> Answer:
         """Return the names of processes beside the child that its last call left behind."""
         self._reap()
-        return {"strays": [name_of(pid) for pid in descendants() if pid != self._child]}
+        return {"strays": [here.name_of(pid) for pid in self._started() if pid != self._child]}
 
     def _wipe(self) -> Answer:
         """Empty the scratch space, whatever a submission made of it."""
@@ -167,7 +160,10 @@ class Supervisor:
     def _living(self) -> list[int]:
         """Return the child, unless it has been reaped, and all known descendants."""
         child = [self._child] if self._child and self._status is None else []
-        return list(dict.fromkeys([*child, *descendants()]))
+        return list(dict.fromkeys([*child, *self._started()]))
+
+    def _started(self) -> list[int]:
+        return [pid for pid in descendants() if pid not in self._children.known()]
 
     def _reap(self) -> None:
         self._status = reap().get(self._child, self._status)
@@ -193,11 +189,6 @@ def end(living: Callable[[], list[int]], reap: Callable[[], dict[int, int] | Non
     return True
 
 
-def adopt_orphans() -> None:
-    """Make every descendant whose parent ends a child of the calling process."""
-    prctl(36, 1)
-
-
 def end_descendants() -> None:
     """End what the calling process has started and not waited for, and what it has adopted."""
     end(descendants, reap)
@@ -212,12 +203,6 @@ def reap() -> dict[int, int]:
     return ended
 
 
-def keep_open(connection: int) -> None:
-    """Close every descriptor except the standard ones and this."""
-    os.closerange(3, connection)
-    os.closerange(connection + 1, 1 << 16)
-
-
 def descendants(of: int | None = None, at_most: int = MAX_FOUND) -> list[int]:
     """Return the process ids of what a process, or this one, has started, directly or not.
 
@@ -227,44 +212,13 @@ def descendants(of: int | None = None, at_most: int = MAX_FOUND) -> list[int]:
     first = of or os.getpid()
     waiting = [first]
     while waiting and len(found) <= at_most:  # a fork bomb starts more while we look
-        children = [pid for pid in children_of(waiting.pop()) if pid not in found]
+        children = [pid for pid in here.children_of(waiting.pop()) if pid not in found]
         found += children
         waiting += children
         if not waiting:  # the children of one that ended while we looked are now the first's
-            waiting = [pid for pid in children_of(first) if pid not in found]
+            waiting = [pid for pid in here.children_of(first) if pid not in found]
             found += waiting
     return found
-
-
-def children_of(pid: int) -> list[int]:
-    found: list[int] = []
-    with contextlib.suppress(OSError):  # it has ended
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            found += map(int, (task / "children").read_text().split())
-    return found
-
-
-def usage_of(pid: int) -> tuple[float, bool] | None:
-    """Return the processor time of a process and its reaped children, and whether it sleeps."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
-        ticks = sum(map(int, fields[11:15]))  # utime, stime, cutime, cstime
-        tasks = [path.read_text().rpartition(") ")[2][:1] for path in Path(f"/proc/{pid}/task").glob("*/stat")]
-        return ticks / os.sysconf("SC_CLK_TCK"), not any(state in "RD" for state in tasks)
-    return None
-
-
-def mapped_by(pid: int) -> int:
-    """Return the bytes of a process's address space."""
-    with contextlib.suppress(OSError):
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-    return 0
-
-
-def name_of(pid: int) -> str:
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/comm").read_text().strip()
-    return "a process"
 
 
 def excess(scratch: Path) -> str:
@@ -273,8 +227,10 @@ def excess(scratch: Path) -> str:
     if len(pids) > MAX_PROCESSES:
         return f"it had more than {MAX_PROCESSES} processes running"
     size, entries = usage(str(scratch))
-    if entries > MAX_ENTRIES or size + sum(map(unlinked, pids)) > MAX_SCRATCH:
+    if entries > MAX_ENTRIES or size + sum(map(here.unlinked, pids)) > MAX_SCRATCH:
         return f"it wrote more than {MAX_SCRATCH >> 30} GiB, or {MAX_ENTRIES} files, to its scratch space"
+    if here.is_over_memory(pids, ADDRESS_SPACE):
+        return f"it took more than {ADDRESS_SPACE >> 30} GiB of memory"
     return ""
 
 
@@ -291,14 +247,3 @@ def usage(folder: str) -> tuple[int, int]:
                 with contextlib.suppress(OSError):
                     size += 512 * entry.stat(follow_symlinks=False).st_blocks
     return size, entries
-
-
-def unlinked(pid: int) -> int:
-    """Return the bytes of a process's unnamed files: deleted ones, and those in memory."""
-    size = 0
-    with contextlib.suppress(OSError):
-        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
-            with contextlib.suppress(OSError):
-                file = descriptor.stat()
-                size += 512 * file.st_blocks if stat.S_ISREG(file.st_mode) and not file.st_nlink else 0
-    return size

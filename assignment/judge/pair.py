@@ -5,7 +5,6 @@ PyTorch is loaded by the first call: the workers' start must not wait for it.
 """
 
 import contextlib
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -21,6 +20,7 @@ from assignment.protocol.replies import MAX_NOTES
 from assignment.protocol.requests import Again, Backward, Call, Called, Costs, Direct, Kept, Playable, Recordable, Sweep
 from assignment.sandbox.stage import Stage
 from assignment.sandbox.worker_client import Worker, WorkerDied
+from assignment.system import here
 from tests import operators
 
 if TYPE_CHECKING:
@@ -336,7 +336,7 @@ class RecorderAndPlayer:
             if not said.asked:
                 numbers = dict.fromkeys(targets, 0)
                 break
-        processes = max(1, len(os.sched_getaffinity(0)) // jobs)
+        processes = max(1, here.cores() // jobs)
         to_compile = requests.Compile(programs=numbers, constants=constants, processes=processes)
         return self._ask_compiler(programs, self.kernels, to_compile)
 

@@ -13,6 +13,7 @@ from assignment.sandbox import rungs
 from assignment.sandbox.worker_client import Stage, Worker
 from assignment.simulator.properties import H100
 from assignment.submission import Submission
+from assignment.system import here
 from tests import operators
 
 if TYPE_CHECKING:
@@ -77,11 +78,27 @@ class Pool:
         self.stage.turn, self.stage.patience, self.stage.hung = self.shared.turn, self.shared.patience, self.shared.hung
         self.workers: list[CallWorker] = []
         try:
-            for _ in range(jobs):
+            for _ in range(jobs if here.FORKS or jobs == 1 else 0):  # elsewhere each judge starts its own
                 self.workers.append(inline(self.stage.submission) if inline else self._new_pair())
         except BaseException:
             self.close()
             raise
+
+    def __getstate__(self) -> dict:
+        """Return what another process needs, in which workers are started anew."""
+        return {**vars(self), "workers": [], "_pair": None, "_compiler": None}
+
+    def __setstate__(self, state: dict) -> None:
+        vars(self).update(state)
+        if self.jobs == 1:
+            self.take_worker(0)
+
+    def take_worker(self, index: int) -> None:
+        """Have this process, a judge, use the worker of an index; one that was not forked starts its own."""
+        if here.FORKS:
+            self.worker_index = index
+        elif not self.workers:
+            self.workers.append(self._new_pair())
 
     def _new_pair(self) -> RecorderAndPlayer:
         """Return what answers the requests of one judging process."""
@@ -146,7 +163,7 @@ def properties_of_gpu() -> dict[str, int | str]:
 
 def default_jobs(device: str) -> int:
     """Return how many processes judge; with a GPU more, because most of their time goes into compilation."""
-    cores = len(os.sched_getaffinity(0))
+    cores = here.cores()
     if device != "cuda":
         return min(MAX_JOBS, cores)
     return max(1, min(MAX_JOBS_WITH_GPU, cores, int(properties_of_gpu()["total_memory"]) // GPU_MEMORY_OF_A_JOB))

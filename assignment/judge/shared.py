@@ -1,12 +1,12 @@
 """What the judging processes of one run tell each other: which checks have failed, and whose call goes on."""
 
 import math
-import multiprocessing
 import time
 import zlib
 from collections import Counter
 
 from assignment.sandbox.stage import GIVE_UP, GO_ON, WAIT
+from assignment.system import here
 from assignment.verdict import checks, score
 
 FATAL = (score.CRASHED, score.TIMEOUT)
@@ -14,7 +14,6 @@ FAILED = (score.FAIL, *FATAL)
 LESS_PATIENCE = 0.2
 LONG_S = 5.0  # of a call, after which later tests wait for it where their order counts; usual: 2 s
 NOBODY = (1 << 31) - 1
-FORK = multiprocessing.get_context("fork")  # whose numbers have no lock, which a killed process could keep
 
 
 class Shared:
@@ -32,13 +31,14 @@ class Shared:
 
     def begin(self) -> None:
         """Begin with a submission of which nothing is known."""
-        self._has_failed = FORK.RawValue("b", 0)
-        self._ended, self._places = (FORK.RawArray("I", len(self._numbers)) for _ in range(2))  # of each check
+        # without a lock, which a killed process could keep
+        self._has_failed = here.CONTEXT.RawValue("b", 0)
+        self._ended, self._places = (here.CONTEXT.RawArray("I", len(self._numbers)) for _ in range(2))  # of each check
         self.let_go()
 
     def let_go(self) -> None:
         """Let nobody wait for the call of another process: it may be lost."""
-        self._long = FORK.RawValue("i", NOBODY)  # of the test that later ones wait for
+        self._long = here.CONTEXT.RawValue("i", NOBODY)  # of the test that later ones wait for
 
     @property
     def has_failed(self) -> bool:

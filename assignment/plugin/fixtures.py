@@ -32,12 +32,12 @@ SEARCHED = pytest.StashKey[bool]()  # where wrong results are kept, for a search
 class Starter:
     """A pytest plugin that brings a pool made beforehand, so that workers load while tests are collected."""
 
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
+    def __init__(self, pool: Pool, is_searched: bool = True) -> None:
+        self._pool, self._is_searched = pool, is_searched
 
     def pytest_configure(self, config: pytest.Config) -> None:
         config.stash[POOL] = self._pool
-        config.stash[SEARCHED] = True
+        config.stash[SEARCHED] = self._is_searched
 
 
 def pool_of(config: pytest.Config) -> Pool:

@@ -1,5 +1,7 @@
 """Who runs tests: processes forked once they are collected, each with a worker of its own; speed comes afterwards.
 
+Where a process that has loaded PyTorch cannot be forked, each of them is a fresh interpreter that collects for itself.
+
 Tests that call the submission are tasks of their own, the others go by files, which share what their fixtures set up.
 pytest-xdist would not do: its workers are fresh interpreters, which import PyTorch and collect for themselves, share no
 memory with this process, and fail the test at which a submission's signals kill or stop them; here another judges it.
@@ -7,9 +9,7 @@ memory with this process, and fail the test at which a submission's signals kill
 
 import concurrent.futures
 import contextlib
-import ctypes
 import gc
-import multiprocessing
 import os
 import signal
 import threading
@@ -18,16 +18,18 @@ import traceback
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import pytest
 
-from assignment.judge.pool import default_jobs
-from assignment.plugin.fixtures import POOL, SPEED, check_name, is_judged, pool_of, uses_submission
+from assignment.judge.pool import Pool, default_jobs
+from assignment.plugin.fixtures import POOL, SEARCHED, SPEED, Starter, check_name, is_judged, pool_of, uses_submission
 from assignment.protocol.messages import Header
-from assignment.pytest_private import runtestprotocol
+from assignment.pytest_private import collect, runtestprotocol
+from assignment.system import here
 
 if TYPE_CHECKING:
     from multiprocessing.queues import Queue
@@ -120,14 +122,17 @@ def run_in_parallel(session: pytest.Session, tasks: list[Task], jobs: int) -> No
 
 def run_what_is_left(session: pytest.Session, tasks: list[Task], jobs: int) -> list[Task]:
     """Run tests in one set of processes; return those that have no result because a process was lost."""
-    fork = multiprocessing.get_context("fork")
     gc.set_threshold(10_000)
     gc.freeze()  # the judges share this memory as long as nobody looks through it
-    numbers = fork.Queue()
+    numbers = here.CONTEXT.Queue()
     for number in range(jobs):
         numbers.put(number)
-    executor = ProcessPoolExecutor(jobs, fork, become_judge, (session, numbers))
-    pending = {executor.submit(run_task, task): task for task in in_turn(session, tasks, jobs)}
+    if here.FORKS:
+        executor = ProcessPoolExecutor(jobs, here.CONTEXT, become_judge, (session, numbers))
+    else:
+        executor = ProcessPoolExecutor(jobs, here.CONTEXT, collect_and_judge, (Collection.of(session), numbers))
+    with here.interrupts_unheard():
+        pending = {executor.submit(run_task, task): task for task in in_turn(session, tasks, jobs)}
     try:
         while pending:
             for future in sorted(wait_for_any(pending, executor), key=lambda one: one.exception() is not None):
@@ -202,16 +207,48 @@ def end(executor: ProcessPoolExecutor) -> None:
     executor.shutdown(wait=True, cancel_futures=True)
 
 
+@dataclass(frozen=True)
+class Collection:
+    """What a process that is not forked needs to collect the same tests."""
+
+    arguments: tuple[str, ...]
+    folder: Path
+    names: tuple[str, ...]  # of the tests
+    pool: Pool | None
+    is_searched: bool
+
+    @classmethod
+    def of(cls, session: pytest.Session) -> "Collection":
+        asked, stash = session.config.invocation_params, session.config.stash
+        names = tuple(item.nodeid for item in session.items)
+        pool, is_searched = stash.get(POOL, None), stash.get(SEARCHED, False)
+        return cls(tuple(map(str, asked.args)), asked.dir, names, pool, is_searched)
+
+    def collected(self) -> pytest.Session:
+        os.chdir(self.folder)
+        starter = [Starter(self.pool, self.is_searched)] if self.pool else []
+        session = collect(self.arguments, ["assignment.plugin", *starter])
+        if tuple(item.nodeid for item in session.items) != self.names:
+            raise RuntimeError("a judging process has collected other tests")
+        return session
+
+
+def collect_and_judge(collection: Collection, numbers: "Queue[int]") -> None:
+    """Become a judge of what this process, which was not forked, collects itself while its worker loads."""
+    if collection.pool:
+        collection.pool.take_worker(0)
+    become_judge(collection.collected(), numbers)
+
+
 _sessions: list[pytest.Session] = []  # of a judging process its own, forked with it
 
 
 def become_judge(session: pytest.Session, numbers: "Queue[int]") -> None:
-    set_parent_death_signal = 1  # a grader that is killed leaves no judge behind, which would wait for ever
-    ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
+    here.die_with_parent()  # a grader that is killed leaves no judge behind, which would wait for ever
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that reports
     _sessions.append(session)
     if POOL in session.config.stash:
-        pool_of(session.config).worker_index = numbers.get()
+        pool_of(session.config).take_worker(numbers.get())
     plugins = session.config.pluginmanager
     if plugins.has_plugin("terminalreporter"):  # the process that reports has its own
         plugins.unregister(name="terminalreporter")

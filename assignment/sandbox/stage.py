@@ -3,7 +3,6 @@
 import compileall
 import contextlib
 import fcntl
-import multiprocessing
 import os
 import select
 import shutil
@@ -11,13 +10,18 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from multiprocessing import reduction
 from pathlib import Path
 
 from assignment.submission import Submission
+from assignment.system import here
 
 OURS = Path(__file__).resolve().parents[1]
 # What every process may import, and what it may in its role.
-COMMON = ("__init__.py", "worker.py", "confined", "protocol", "calling", "digest.py", "pytorch_private.py", "whose.py")
+COMMON = (
+    "__init__.py", "worker.py", "system", "confined", "protocol", "calling", "digest.py", "pytorch_private.py",
+    "whose.py",
+)  # fmt: skip
 RUNTIME = {
     "record": ("host", "recorder", "simulator", "compiling"),
     "play": ("player", "simulator", "compiling"),
@@ -55,7 +59,7 @@ class Stage:
             self._root / name for name in ("submission", "runtime", "scratch")
         )
         self._nothing, self._compiled = self._root / "nothing", self._root / "compiled"
-        self._spent_s = multiprocessing.get_context("fork").Value("d", 0.0)
+        self._spent_s = here.CONTEXT.Value("d", 0.0)
         try:
             for role in ("record", "play", "compile", *(["gpu", "cuda"] if device == "cuda" else [])):
                 for name in (*COMMON, *RUNTIME[role]):
@@ -68,6 +72,14 @@ class Stage:
             raise
         # a worker holds `living` as long as it, or its supervisor, lives
         self._all_gone, self.living = os.pipe()
+
+    def __getstate__(self) -> dict:
+        """Return what another process needs that is being started: it holds `living` too, and does not close this."""
+        return {**vars(self), "living": reduction.DupFd(self.living), "_all_gone": None}
+
+    def __setstate__(self, state: dict) -> None:
+        vars(self).update(state)
+        self.living = state["living"].detach()
 
     def _hold(self, submission: Submission) -> None:
         submission.stage(self.submission)

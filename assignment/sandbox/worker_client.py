@@ -1,8 +1,6 @@
 """The grader's end of a worker: starts it, asks it, enforces deadlines, replaces it if it dies."""
 
-import fcntl
 import json
-import multiprocessing
 import os
 import select
 import signal
@@ -11,22 +9,21 @@ import statistics
 import subprocess
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from assignment import text
-from assignment.confined.confinement import ON_GPU
-from assignment.confined.supervisor import HERE, Answer, children_of, descendants
+from assignment.confined.supervisor import HERE, Answer, descendants
 from assignment.protocol import forms
 from assignment.protocol.messages import Header
 from assignment.protocol.requests import Load, Request, written
 from assignment.protocol.said import Said, Telling
 from assignment.sandbox import rungs, stopped
-from assignment.sandbox.nursery import Nursery
 from assignment.sandbox.slowness import slowness
 from assignment.sandbox.stage import GIVE_UP, WAIT, Stage, remove
+from assignment.system import here
+from assignment.system.interface import ON_GPU, Folders, NotStarted, WorkerEnds
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -52,14 +49,7 @@ PASSED_ON = ("LANG", "LD_LIBRARY_PATH", "TZ")
 FOR_CUDA = ("PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES", "CC")  # and a compiler
 
 
-_nursery = Nursery()  # of this process and of those that it forks
-
-
-# kinds of name spaces, as clone(2) numbers them
-SPACES = {
-    "user": 0x10000000, "mnt": 0x20000, "pid": 0x20000000, "net": 0x40000000, "ipc": 0x08000000,
-    "uts": 0x04000000, "cgroup": 0x02000000,
-}  # fmt: skip
+_nursery = here.worker_starter()  # of this process and of those that it forks
 
 
 class WorkerDied(Telling):
@@ -98,7 +88,7 @@ class Worker:
         self._printed: deque[bytes] = deque()
         self._printed_size = 0
         # of its first process, shared with forked processes
-        self._pid = multiprocessing.get_context("fork").RawValue("i", 0)
+        self._pid = here.CONTEXT.RawValue("i", 0)
         # Popen warns when a process that did not start it drops it
         self._processes: list[subprocess.Popen] = []
         self._last_words = ""  # what a process printed that never got to its first child
@@ -107,10 +97,9 @@ class Worker:
     def _start(self) -> None:
         # the process that waits for the worker; its forks only talk to it
         self._owner = os.getpid()
-        self._control, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
+        self._control, theirs = here.socketpair()
         self._output, write_end = os.pipe()
-        with suppress(OSError):  # the most that this user may have
-            fcntl.fcntl(write_end, fcntl.F_SETPIPE_SZ, PIPE)
+        here.widen(write_end, PIPE)
         self._has_had_child = False
         self._scratch = self._stage.new_scratch()
         try:
@@ -125,62 +114,18 @@ class Worker:
 
     def _start_process(self, control: int, output: int) -> None:
         stage, role = self._stage, self._device
-        folders = rungs.Folders(
+        folders = Folders(
             str(stage.runtime(role)), str(stage.seen_by(role)), str(self._scratch), stage.compiled(role), self._packages
         )
-        env = self._environment(rungs.seen(self._rung, folders).scratch)
-        if self._device not in ON_GPU:
-            self._pid.value = 0  # until it tells
-            setup, descriptors = rungs.setup(self._rung, self._device, folders), [control, output, self._stage.living]
-            if self._rung != rungs.BUBBLEWRAP:
-                return _nursery.fork_worker(setup, env, 0, descriptors)
-            with self._name_spaces(folders, output) as (first, kinds, lifeline):
-                return _nursery.fork_worker(setup, env, kinds, [*descriptors, first, lifeline])
-        process = subprocess.Popen(
-            rungs.command(self._rung, self._device, folders, control, env),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            pass_fds=[control, self._stage.living],
-            cwd=self._scratch,
-            # its first process shows bwrap's to the others
-            env={} if self._rung == rungs.BUBBLEWRAP else env,
-            start_new_session=True,
-        )
-        self._pid.value = process.pid
-        self._processes.append(process)
-
-    @contextmanager
-    def _name_spaces(self, folders: rungs.Folders, output: int) -> Iterator[tuple[int, int, int]]:
-        """Yield descriptors of bubblewrap's first process and of the pipe that it lives by, and the kinds to join.
-
-        Raises WorkerUnavailable where bubblewrap fails.
-        """
-        process = subprocess.Popen(
-            rungs.keeper(self._device, folders),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=output,
-            cwd=self._scratch,
-            env={},
-            start_new_session=True,
-        )
-        self._processes.append(process)
-        assert process.stdin
-        assert process.stdout
-        with process.stdin, process.stdout:
-            has_answered = select.select([process.stdout], [], [], START_TIMEOUT_S)[0] and process.stdout.read(1)
-            if not has_answered or not (inside := children_of(process.pid)):
-                process.kill()
-                process.wait()
-                said = tail(self._output).strip() or "it was killed"
-                raise WorkerUnavailable(f"bubblewrap did not start: {said}; --sandbox landlock does without it")
-            first = inside[0]
-            descriptor = os.pidfd_open(first)
-            try:
-                yield descriptor, kinds_to_join(first), process.stdin.fileno()
-            finally:
-                os.close(descriptor)
+        env = self._environment(here.seen(self._rung, folders).scratch)
+        self._pid.value = 0  # until it is known
+        try:
+            started = _nursery.start(self._rung, role, folders, env, WorkerEnds(control, output, stage.living))
+        except NotStarted as error:
+            said = tail(self._output).strip() or "it was killed"
+            raise WorkerUnavailable(f"{error.program} did not start: {said}; {error.instead}") from None
+        self._pid.value = started.pid
+        self._processes += started.processes
 
     def _environment(self, scratch: str) -> dict[str, str]:
         names = PASSED_ON + (FOR_CUDA if self._device in ON_GPU else ())
@@ -350,7 +295,7 @@ class Worker:
         try:
             self._control.settimeout(timeout_s)
             number = time.monotonic_ns()
-            socket.send_fds(self._control, [json.dumps({"do": do, "number": number, **more}).encode()], descriptors)
+            here.send(self._control, json.dumps({"do": do, "number": number, **more}).encode(), descriptors)
             return self._answer_to(number, timeout_s)
         except (OSError, ValueError) as error:  # no answer at all is no JSON
             if isinstance(error, TimeoutError) and not self._pid.value:  # it was never born
@@ -367,7 +312,7 @@ class Worker:
         answer: Answer = {}
         while answer.get("number") != number:
             self._await_answer(timeout_s)
-            answer = json.loads(self._control.recv(MAX_ANSWER))
+            answer = json.loads(here.receive(self._control, MAX_ANSWER)[0])
             self._pid.value = answer.get("supervisor", self._pid.value)
         return answer
 
@@ -440,7 +385,7 @@ class Worker:
         with suppress(OSError):
             self._control.shutdown(socket.SHUT_RDWR)
         self._control.close()
-        if not has_ended(self._pid.value, END_TIMEOUT_S):
+        if not here.has_ended(self._pid.value, END_TIMEOUT_S):
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._pid.value, signal.SIGKILL)
         if self._owner == os.getpid() and self._processes:
@@ -473,24 +418,6 @@ def import_error_in(header: Header) -> str:
     """Return the package's import error from a reply, safe to show; "" if there is none."""
     said = header.get("import_error")
     return text.clean(said) if isinstance(said, str) else ""
-
-
-def kinds_to_join(pid: int) -> int:
-    """Return the kinds of name spaces that a process has for itself, as setns takes them."""
-    theirs, ours = Path(f"/proc/{pid}/ns"), Path("/proc/self/ns")
-    return sum(bit for kind, bit in SPACES.items() if (theirs / kind).stat().st_ino != (ours / kind).stat().st_ino)
-
-
-def has_ended(pid: int, timeout_s: float) -> bool:
-    """Return whether a process, ours or not, ends in time."""
-    try:
-        process = os.pidfd_open(pid)
-    except OSError:  # it is gone already
-        return True
-    try:
-        return bool(select.select([process], [], [], timeout_s)[0])
-    finally:
-        os.close(process)
 
 
 def tail(output: int) -> str:

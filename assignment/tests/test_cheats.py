@@ -22,6 +22,7 @@ from assignment.bank.run import cheats_page, grade, held, matrix, results_page, 
 from assignment.bank.run.judging import GradingJob, Result, Verdict
 from assignment.bank.run.verdicts import VerdictRow, judge
 from assignment.confined import supervisor
+from assignment.system import here
 from assignment.verdict import checks
 
 ENTRIES = {entry.name: entry for entry in entries() if entry.cheat}
@@ -230,7 +231,7 @@ def adopt_and_look(found, before_s: float) -> None:
         time.sleep(before_s)  # the daemon's parent, which we have seen, ends
         return pids
 
-    supervisor.adopt_orphans()
+    here.adopt_orphans()
     subprocess.run([sys.executable, "-c", DAEMON.format(before_s=before_s / 2)], check=True)
     supervisor.descendants = look_slowly
     found.put((whole_runs.leftovers(), look()))

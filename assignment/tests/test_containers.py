@@ -14,8 +14,8 @@ import pytest
 
 from assignment.judge.pool import Pool
 from assignment.sandbox import stage, worker_client
-from assignment.sandbox.worker_client import has_ended
 from assignment.submission import Submission, UnusableSubmission, read
+from assignment.system import here
 
 ROOT = Path(__file__).resolve().parents[2]
 SEED = 18
@@ -279,4 +279,4 @@ def test_a_pool_without_workers_leaves_nothing(tmp_path, monkeypatch, that_start
     with pytest.raises(OSError, match="no more processes"):
         Pool(Submission(FILES), "cpu", 1, 2)
     assert not [*tmp_path.iterdir()]
-    assert all(has_ended(worker._pid.value, 0) for worker in started)
+    assert all(here.has_ended(worker._pid.value, 0) for worker in started)

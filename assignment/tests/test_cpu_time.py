@@ -24,7 +24,7 @@ from pathlib import Path
 import pytest
 
 from assignment.bank.run import cpu_time
-cpu_time.adopt_orphans()
+cpu_time.here.adopt_orphans()
 print(cpu_time.cpu_seconds([sys.executable, "-c", {ORPHANED!r}], Path("."), {{}}))
 """
 

@@ -17,6 +17,8 @@ from assignment.commands.doctor import machine
 from assignment.commands.doctor.machine import FAIL, OK, WARN, MachineFinding
 from assignment.judge import pool
 from assignment.sandbox import rungs
+from assignment.system import here
+from assignment.system.linux import bubblewrap, processes
 
 ROOT = Path(__file__).resolve().parents[2]
 GB = machine.GB
@@ -172,7 +174,7 @@ RUNGS = {
 @pytest.mark.parametrize(("problems", "setting", "status", "words"), RUNGS.values(), ids=RUNGS)
 def test_the_sandbox_is_the_best_that_works(monkeypatch, problems, setting, status, words):
     monkeypatch.setattr(rungs, "problem", lambda rung, device: problems.get(rung, ""))
-    monkeypatch.setattr(machine.text, "of", lambda path: f"{setting}\n")
+    monkeypatch.setattr(bubblewrap, "contents", lambda path: f"{setting}\n")
     assert_says(machine.sandbox(), status, words)
 
 
@@ -185,7 +187,7 @@ def test_the_sandbox_is_the_best_that_works(monkeypatch, problems, setting, stat
     ],
 )
 def test_memory_is_enough_for_every_core(monkeypatch, free, status, words):
-    monkeypatch.setattr(machine, "free_memory", lambda: free)
+    monkeypatch.setattr(here, "free_memory", lambda: free)
     monkeypatch.setattr(pool, "default_jobs", lambda device: 4)
     assert_says(machine.memory(), status, words)
 
@@ -202,8 +204,8 @@ def test_memory_is_enough_for_every_core(monkeypatch, free, status, words):
 )
 def test_free_memory_is_that_of_the_container(monkeypatch, files, free):
     told = {"meminfo": "MemTotal: 9 kB\nMemAvailable:    4194304 kB\n", **files}
-    monkeypatch.setattr(machine.text, "of", lambda path: told.get(Path(path).name, ""))
-    assert machine.free_memory() == free
+    monkeypatch.setattr(processes, "contents", lambda path: told.get(Path(path).name, ""))
+    assert here.free_memory() == free
 
 
 # The GPU.

@@ -14,6 +14,7 @@ from assignment.classroom import gradescope
 from assignment.classroom.autograder import harness, results
 from assignment.classroom.autograder.harness import HarnessSettings
 from assignment.submission import Submission, UnusableSubmission, uploaded
+from assignment.system import here
 from assignment.tests.test_report import FORGED, TEXTS, report_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -203,7 +204,7 @@ def autograder(tmp_path, monkeypatch):
         (folder / name).mkdir(parents=True)
     (folder / "source" / "settings.json").write_text(json.dumps({"commit": "abc", "seed": 7}))
     (folder / "submission" / "cs336_kernels" / "rmsnorm.py").write_text(KERNEL)
-    monkeypatch.setattr(harness, "free_memory", lambda: 6 * GB)
+    monkeypatch.setattr(here, "free_memory", lambda: 6 * GB)
     return folder
 
 
@@ -226,7 +227,7 @@ def test_no_grade_has_no_score(autograder, monkeypatch, capsys):
 
 
 def test_too_little_memory_is_told_with_the_remedy(autograder, monkeypatch, capsys):
-    monkeypatch.setattr(harness, "free_memory", lambda: 768 << 20)
+    monkeypatch.setattr(here, "free_memory", lambda: 768 << 20)
     assert harness.run(autograder) == 1
     assert (
         "0.8 GB of memory are free, a grade takes 1.25, and Gradescope's default is too little: choose 4 CPU"

@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from assignment.confined import supervisor
 from assignment.judge.pair import RecorderAndPlayer
 from assignment.protocol.requests import Call
-from assignment.sandbox import nursery, worker_client
+from assignment.sandbox import worker_client
 from assignment.sandbox.stage import Stage
 from assignment.submission import Submission
+from assignment.system import here
+from assignment.system.linux import nursery, starting
 from tests.operators import called
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,7 +35,7 @@ def weighted_sum(x):
 @pytest.fixture
 def stage(monkeypatch):
     """A stage whose workers come from a nursery of their own."""
-    ours = nursery.Nursery()
+    ours = starting.Nursery()
     monkeypatch.setattr(worker_client, "_nursery", ours)
     stage = Stage(Submission({"cs336_kernels/__init__.py": b"", "cs336_kernels/weighted_sum.py": CODE.encode()}))
     yield stage
@@ -82,14 +83,14 @@ def test_one_that_was_killed_is_replaced(stage):
 @pytest.mark.slow
 def test_one_that_hangs_is_replaced(stage, monkeypatch):
     """As where PyTorch lies on a disk that does not answer"""
-    usual, start = worker_client.START_TIMEOUT_S, nursery.Nursery._start
+    usual, start = worker_client.START_TIMEOUT_S, starting.Nursery._start
 
     def start_with_time_enough(self, *arguments, **named):
         worker_client.START_TIMEOUT_S = usual
         return start(self, *arguments, **named)
 
-    monkeypatch.setattr(nursery.Nursery, "wake", lambda self: None)
-    monkeypatch.setattr(nursery.Nursery, "_start", start_with_time_enough)
+    monkeypatch.setattr(starting.Nursery, "wake", lambda self: None)
+    monkeypatch.setattr(starting.Nursery, "_start", start_with_time_enough)
     pair, other = RecorderAndPlayer(stage, None), None
     try:
         assert recorded(pair) == "ok"
@@ -133,7 +134,6 @@ def test_why_it_does_not_start_is_told(stage, monkeypatch):
 
 
 GRADER = """
-from assignment.confined import supervisor
 from assignment.judge.pair import RecorderAndPlayer
 from assignment.sandbox.stage import Stage
 from assignment.submission import Submission
@@ -166,11 +166,11 @@ def is_alive(pid):
 
 
 def test_a_worker_that_was_stopped_before_it_told_its_pid_is_continued():
-    ours = nursery.Nursery()
+    ours = starting.Nursery()
     parent = subprocess.Popen(["/bin/sh", "-c", "sleep 30 & wait"])
     ours._processes.append(parent)
     try:
-        while not (forked := supervisor.children_of(parent.pid)):
+        while not (forked := here.children_of(parent.pid)):
             time.sleep(0.01)
         os.kill(forked[0], signal.SIGSTOP)
         while state_of(forked[0]) != "T":

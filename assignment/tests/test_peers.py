@@ -12,8 +12,10 @@ from assignment.judge.pair import RecorderAndPlayer
 from assignment.judge.replies import Ok
 from assignment.operators.workloads import COPYING
 from assignment.protocol.requests import Call
-from assignment.sandbox import rungs
 from assignment.sandbox.stage import Stage
+from assignment.system import here
+from assignment.system.interface import BUBBLEWRAP, RUNGS, Folders, setup
+from assignment.system.linux import bubblewrap
 from assignment.tests.graded import RUNG
 from assignment.tests.specification import at_least_matrices, oracle, subjects
 from assignment.timing import contestants
@@ -109,13 +111,12 @@ def test_packages_of_pythonpath_are_for_peers(tmp_path, monkeypatch):
     named = [tmp_path, contestants.ROOT, contestants.ROOT.parent, tmp_path / "none", ""]
     monkeypatch.setenv("PYTHONPATH", ":".join(map(str, named)))
     assert contestants.packages() == [str(tmp_path.resolve())]
-    folders = rungs.Folders("/a", "/b", "/c", packages=tuple(contestants.packages()))
-    for rung in rungs.RUNGS:
-        told = rungs.setup(rung, "cuda", folders)
+    folders = Folders("/a", "/b", "/c", packages=tuple(contestants.packages()))
+    for rung in RUNGS:
+        told = setup(rung, "cuda", here.seen(rung, folders), here.readable("cuda"))
         assert told["packages"] == (str(tmp_path.resolve()),)
         assert str(tmp_path.resolve()) in told["readable"]
-        assert rungs.setup(rung, "cuda", rungs.Folders("/a", "/b", "/c"))["packages"] == ()
-    words = rungs.command(rungs.BUBBLEWRAP, "cuda", folders, 3, {})
+    words = bubblewrap.command(BUBBLEWRAP, "cuda", folders, 3, {})
     assert ["--ro-bind", str(tmp_path.resolve()), str(tmp_path.resolve())] in [
         words[i : i + 3] for i in range(len(words))
     ]

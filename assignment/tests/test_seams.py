@@ -25,8 +25,8 @@ from assignment.tests.test_roles import STAFFS, imported, modules, of_ours
 
 OURS = Path(__file__).resolve().parents[1]
 APART = ("operators", "reference", "tests", "bank/operators", "bank/cheats")
-LOW = "text course digest whose pytorch_private pytest_private pages confined protocol failure submission operators"
-JUDGING = "simulator compiling sandbox verdict judge timing"
+LOW = "text course digest whose pytorch_private pytest_private pages system confined protocol failure submission"
+JUDGING = "operators simulator compiling sandbox verdict judge timing"
 PROCESSES = "calling host recorder player worker"  # which the judge reaches over the wire alone
 ON_TOP = "plugin commands handout release figures classroom bank new retire"
 ROOMS = f"{LOW} {JUDGING} {PROCESSES} {ON_TOP}".split()  # each imports those before it alone
@@ -56,7 +56,7 @@ VAGUE_LINES = {
 MOST_VAGUE = 150  # in all
 MEDIAN, LONGEST = 6, 50  # lines of functions
 REPEATED_CLASSES = 0.026  # share of classes whose name another has
-CODE_LINES = 31_100  # without comments and docstrings
+CODE_LINES = 32_400  # without comments and docstrings
 PRIVATE_USERS = {"_pytest": ["pytest_private.py"], "torch": ["pytorch_private.py"]}
 
 

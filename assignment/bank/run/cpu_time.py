@@ -18,9 +18,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from assignment.confined.confinement import die_with_parent
-from assignment.confined.supervisor import adopt_orphans
 from assignment.digest import ROOT
+from assignment.system import here
 
 Times = list[float]
 
@@ -88,8 +87,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(other: Path, submission: str, only: list[str] | None, rounds: int, seed: str, caches: Path | None) -> None:
-    adopt_orphans()
-    die_with_parent()
+    here.adopt_orphans()
+    here.die_with_parent()
     given = [submission, "--seed", seed, *(["--only", *only] if only else [])]
     with tempfile.TemporaryDirectory() as folder:
         kept = (caches or Path(folder)).resolve()

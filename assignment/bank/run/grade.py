@@ -7,7 +7,6 @@ full run, which writes its sections of results.md. It goes on where it was inter
 
 import argparse
 import json
-import os
 import sys
 import time
 from collections import defaultdict
@@ -27,6 +26,7 @@ from assignment.bank.run.verdicts import VerdictRow, costs, judge
 from assignment.commands.settings import DEVICES
 from assignment.judge.pool import pick_device
 from assignment.simulator.triton_private import HAS_BLOCK_POINTERS
+from assignment.system import here
 from assignment.verdict import checks
 
 SEEDS = {"bug": 5, "variant": 10, "cheat": 1}
@@ -42,7 +42,7 @@ class BankGrade:
     seeds: int | None = None
     first: int = 0
     device: str = "auto"
-    jobs: int = len(os.sched_getaffinity(0))
+    jobs: int = here.cores()
     quick: bool = False
     without: str = ""
     checks: Sequence[str] = ()

@@ -29,8 +29,8 @@ from assignment.bank.run import made
 from assignment.bank.run.processes import GONE, left_behind, running, strike
 from assignment.bank.run.raylets import Raylets, raylets
 from assignment.classroom import batch, results
-from assignment.confined.supervisor import children_of
 from assignment.digest import ROOT
+from assignment.system import here
 from assignment.verdict import checks
 
 ONLY = checks.without_practice(checks.declared())[0].problem
@@ -154,7 +154,7 @@ def graders_of(driver: int, nodes: Raylets | None) -> list[int]:
     """Return the processes that grade: the driver's own, or Ray's workers on the nodes."""
     parents = nodes.pids if nodes else [driver]
     what, found = "ray::graded" if nodes else WORKER, []
-    for pid in (child for parent in parents for child in children_of(parent)):
+    for pid in (child for parent in parents for child in here.children_of(parent)):
         with suppress(*GONE):
             found += [one.pid for one in running([Process(pid)]) if what in " ".join(one.cmdline())]
     return found

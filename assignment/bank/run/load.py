@@ -22,6 +22,7 @@ from assignment.bank.run.grade import selected
 from assignment.bank.run.signals import checks
 from assignment.digest import ROOT
 from assignment.judge import seeds
+from assignment.system import here
 from assignment.verdict.entries import Report
 
 REFERENCE = "variants/reference"
@@ -112,9 +113,9 @@ def main(names: list[str], at_once: int, cores: int, times: int, only: list[str]
     if not (some := graded_entries(names, entries())):
         print(f"nothing is called {' or '.join(names)}; see python -m assignment.bank grade --list", file=sys.stderr)
         return 2
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
+    here.use_cores(cores)
     grading = Grading(seeds.new_seed() if seed is None else seed, tuple(only))
-    has = len(os.sched_getaffinity(0))
+    has = here.cores()
     print(f"{len(some)} submissions, {at_once} at once on {has} cores, seed {grading.seed}", flush=True)
     n_different = compare(some, grading, at_once, times)
     print(f"{n_different} verdicts differ")

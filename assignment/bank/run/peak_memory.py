@@ -35,7 +35,7 @@ class PeakWatch:
         with suppress(*GONE):
             for process in (Process(self._pid), *descendants(self._pid)):
                 with suppress(*GONE):
-                    now["workers" if program(process) else "judges"] += process.memory_full_info().pss
+                    now["workers" if program(process) else "judges"] += process.memory_full_info()._asdict()["pss"]
         if now.total() > self.most:
             self.most, self.then = now.total(), now
 

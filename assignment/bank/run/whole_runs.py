@@ -25,8 +25,8 @@ from assignment.bank.run.judging import GradingJob, Result, Verdict, digest, key
 from assignment.bank.run.processes import GONE
 from assignment.commands.report import total
 from assignment.confined import supervisor
-from assignment.confined.confinement import die_with_parent
 from assignment.digest import ROOT
+from assignment.system import here
 from assignment.verdict import checks, reporting
 from assignment.verdict.entries import Report
 
@@ -47,8 +47,8 @@ _jobs: list[GradingJob] = []  # of a grading process; forked with it, for not al
 
 def become_grader(jobs: list[GradingJob]) -> None:
     _jobs.extend(jobs)
-    supervisor.adopt_orphans()  # a daemon cannot leave
-    die_with_parent()
+    here.adopt_orphans()  # a daemon cannot leave
+    here.die_with_parent()
 
 
 def grade_number(number: int, device: str, judged_by: str) -> Result:

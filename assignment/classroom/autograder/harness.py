@@ -18,9 +18,10 @@ from pathlib import Path
 
 from assignment import text
 from assignment.classroom.autograder import results
-from assignment.commands.doctor.machine import GB, MEMORY_GB, MEMORY_OF_A_JOB_GB, free_memory
+from assignment.commands.doctor.machine import GB, MEMORY_GB, MEMORY_OF_A_JOB_GB
 from assignment.commands.files import replace
 from assignment.submission import Submission, UnusableSubmission, uploaded
+from assignment.system import here
 from assignment.verdict.entries import Report
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -45,7 +46,7 @@ class HarnessFailed(Exception):
 
 def processors() -> float:
     """Return how many processors the container may use, as its control group says."""
-    found = float(len(os.sched_getaffinity(0)))
+    found = float(here.cores())
     quota, _, period = text.of("/sys/fs/cgroup/cpu.max").strip().partition(" ")
     if not period:
         quota, period = (text.of(f"/sys/fs/cgroup/cpu/cpu.cfs_{name}_us").strip() for name in ("quota", "period"))
@@ -98,14 +99,14 @@ def run(autograder: Path) -> int:
     to.parent.mkdir(exist_ok=True)
     to.parent.chmod(0o700)
     replace(to, results.as_json(results.failed()))  # until there is another one
-    cores, memory = processors(), free_memory()
+    cores, memory = processors(), here.free_memory()
     print(f"{cores:g} processors, {memory / GB:.1f} GB of memory free; grader of commit {settings.commit}", flush=True)
     try:
         if not (count := jobs(cores, memory)):
             needed = MEMORY_GB + MEMORY_OF_A_JOB_GB
-            here = f"{memory / GB:.1f} GB of memory are free, a grade takes {needed:.2f}"
+            free = f"{memory / GB:.1f} GB of memory are free, a grade takes {needed:.2f}"
             raise HarnessFailed(
-                f"{here}, and Gradescope's default is too little: choose 4 CPU, 6 GB RAM under {LIMITS}"
+                f"{free}, and Gradescope's default is too little: choose 4 CPU, 6 GB RAM under {LIMITS}"
             )
         submission = uploaded(autograder / "submission")
         with tempfile.TemporaryDirectory(prefix="gradescope-") as scratch:

@@ -2,7 +2,6 @@
 
 import os
 import platform
-import re
 import shutil
 import signal
 import subprocess
@@ -11,14 +10,13 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from assignment import text
 from assignment.sandbox import rungs
+from assignment.system import here
 
 OK, WARN, FAIL = "ok", "warn", "FAIL"
 MB, GB = 10**6, 10**9
 MEMORY_GB, MEMORY_OF_A_JOB_GB = 0.8, 0.45  # as measured on the reference
 CONTAINER = "open this folder in its dev container, .devcontainer/ (VS Code offers it), and run this there"
-UBUNTUS_SETTING = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
 ROOT = Path(__file__).resolve().parents[3]
 FIRST_KERNEL = Path(__file__).with_name("first_kernel.py")
 OLDEST_MACOS = 14  # PyTorch's wheels
@@ -70,11 +68,7 @@ def sandbox() -> MachineFinding:
     worse = "; ".join(f"not {rung}: {problem}" for rung, problem in problems.items() if problem)
     if best not in rungs.UNSAFE:
         return MachineFinding(OK, "sandbox", f"{best}; {worse}" if worse else best)
-    advice = "take a machine, or start the container, with user name spaces or Landlock allowed"
-    if "not installed" in problems[rungs.BUBBLEWRAP]:
-        advice = "apt install bubblewrap"
-    elif text.of(UBUNTUS_SETTING).strip() == "1":
-        advice = f"allow user name spaces: sudo sysctl kernel.{UBUNTUS_SETTING.name}=0"
+    advice = here.remedy(problems[rungs.BUBBLEWRAP])
     return MachineFinding(
         WARN, "sandbox", f"none but limits ({worse})", f"enough for your own code; for others', {advice}"
     )
@@ -84,7 +78,7 @@ def memory() -> MachineFinding:
     """Return whether what is free is enough for a process that judges on each core."""
     from assignment.judge.pool import default_jobs  # loads tests/, which may be broken
 
-    free, wanted = free_memory() / GB, default_jobs("cpu")
+    free, wanted = here.free_memory() / GB, default_jobs("cpu")
     found = f"{free:.1f} GB free, for {'1 core' if wanted == 1 else f'{wanted} cores'}"
     jobs = int((free - MEMORY_GB) / MEMORY_OF_A_JOB_GB)
     if jobs >= wanted:
@@ -93,20 +87,6 @@ def memory() -> MachineFinding:
         needed = f"{MEMORY_GB + MEMORY_OF_A_JOB_GB:.1f} GB"
         return MachineFinding(FAIL, "memory", f"{found}; a grade takes {needed}", "end other programs")
     return MachineFinding(WARN, "memory", f"{found} is little", f"take fewer processes: uv run grade.py --jobs {jobs}")
-
-
-def free_memory() -> int:
-    """Return the bytes that the machine, or the container around us, has left."""
-    found = re.search(r"MemAvailable:\s+(\d+) kB", text.of("/proc/meminfo"))
-    free = [int(found[1]) << 10] if found else []
-    for limit, used in (
-        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-        ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
-    ):
-        most, now = text.of(limit).strip(), text.of(used).strip()
-        if most.isdecimal() and now.isdecimal():
-            free.append(max(0, int(most) - int(now)))
-    return min(free, default=0)
 
 
 def python(*arguments: str) -> tuple[str, str]:

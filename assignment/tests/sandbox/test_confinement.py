@@ -5,7 +5,7 @@ import os
 import socket
 from pathlib import Path
 
-from assignment.sandbox import rungs
+from assignment.system import here
 from assignment.tests.sandbox.boxes import ROOT, socket_on_loopback
 
 
@@ -41,7 +41,7 @@ def test_other_files_cannot_be_read(closed_box, tmp_path):
 
 def test_folders_show_nothing_of_others(closed_box):
     """What can be listed at all is what leads to Python"""
-    below_tmp = {Path(file).parts[2] for file in rungs.readable("record") if file.startswith("/tmp/")}
+    below_tmp = {Path(file).parts[2] for file in here.readable("record") if file.startswith("/tmp/")}
     strangers = closed_box.run(f"""
         listed = []
         for folder in ({str(ROOT)!r}, {str(Path.home())!r}, "/tmp", "/proc", "/"):

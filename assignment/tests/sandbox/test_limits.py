@@ -9,9 +9,11 @@ import time
 
 import pytest
 
-from assignment.confined import seccomp, supervisor
+from assignment.confined import supervisor
 from assignment.sandbox import rungs, stage
-from assignment.sandbox.worker_client import WorkerDied, has_ended
+from assignment.sandbox.worker_client import WorkerDied
+from assignment.system import here
+from assignment.system.linux import seccomp
 from assignment.tests.sandbox.boxes import ROOT, process_ids
 
 
@@ -33,7 +35,7 @@ def test_where_processes_may_be_started_they_stay_in_one_group():
     """One signal ends them all, also root's, whom no limit counts"""
     code = """
         import os, subprocess, sys
-        from assignment.confined import confinement, seccomp
+        from assignment.system.linux import confinement, seccomp
         confinement.prctl(38, 1)
         seccomp.install(has_processes=True, has_sockets=False)
         group = os.getsid(0), os.getpgrp()
@@ -72,7 +74,7 @@ def test_a_process_left_behind_ends_the_call(box, marked, code):
 def test_one_whose_parent_ends_while_we_look_is_found(monkeypatch):
     """It is the first process's by then"""
     lists = iter([[2], [], [3], [], [3]])  # 2 ends before it is asked, and had started 3
-    monkeypatch.setattr(supervisor, "children_of", lambda pid: next(lists))
+    monkeypatch.setattr(here, "children_of", lambda pid: next(lists))
     assert supervisor.descendants(1) == [2, 3]
 
 
@@ -93,11 +95,11 @@ def test_all_in_its_name_spaces_ends_with_the_supervisor(box):
         pytest.skip("name spaces are bubblewrap's")
     assert box.run("return x.sum()") == 3
     worker = box.worker
-    (first,) = supervisor.children_of(worker._processes[-1].pid)
+    (first,) = here.children_of(worker._processes[-1].pid)
     inside = [first, *supervisor.descendants(worker._pid.value)]
     assert len(inside) == 3, "its first process, the supervisor, its child"
     os.kill(worker._pid.value, signal.SIGKILL)
-    assert all(has_ended(pid, 5.0) for pid in inside)
+    assert all(here.has_ended(pid, 5.0) for pid in inside)
     assert box.run("return x.sum()") == 3
 
 

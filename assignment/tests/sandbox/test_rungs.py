@@ -9,6 +9,8 @@ import pytest
 
 from assignment.sandbox import rungs, stage, worker_client
 from assignment.submission import Submission
+from assignment.system.interface import Folders
+from assignment.system.linux import bubblewrap
 from assignment.tests.sandbox.boxes import ROOT, grade, rungs_that_work
 
 
@@ -85,12 +87,12 @@ def test_of_a_folder_around_the_repository_all_else_is_shown(tmp_path, monkeypat
     for name in ("opt/lib", "opt/course/.venv/bin", "opt/course/tests", "opt/share"):
         (tmp_path / name).mkdir(parents=True)
     repository = tmp_path / "opt/course"
-    assert set(rungs.without(repository, tmp_path / "opt")) == {tmp_path / "opt/lib", tmp_path / "opt/share"}
-    assert list(rungs.without(repository, repository / ".venv")) == [repository / ".venv"]
-    assert list(rungs.without(repository, repository)) == []
-    monkeypatch.setattr(rungs, "ROOT", repository)
+    assert set(bubblewrap.without(repository, tmp_path / "opt")) == {tmp_path / "opt/lib", tmp_path / "opt/share"}
+    assert list(bubblewrap.without(repository, repository / ".venv")) == [repository / ".venv"]
+    assert list(bubblewrap.without(repository, repository)) == []
+    monkeypatch.setattr(bubblewrap, "ROOT", repository)
     monkeypatch.setattr(sys, "prefix", str(repository / ".venv"))
-    shown = rungs.readable("cpu")
+    shown = bubblewrap.readable("cpu")
     assert str(repository / ".venv") in shown
     assert not any(Path(path) in (repository, *repository.parents) for path in shown)
 
@@ -98,14 +100,14 @@ def test_of_a_folder_around_the_repository_all_else_is_shown(tmp_path, monkeypat
 @pytest.mark.parametrize(("file", "is_hidden"), [("/tmp/checkout/.venv", False), ("/usr", True)])
 def test_a_checkout_in_the_temporary_folder_keeps_its_python(monkeypatch, file, is_hidden):
     """In bubblewrap /tmp is the scratch space, unless what the worker must read lies there"""
-    monkeypatch.setattr(rungs, "readable", lambda device: [file])
-    words = rungs.command(rungs.BUBBLEWRAP, "cpu", rungs.Folders("/a", "/b", "/c"), 3, {})
+    monkeypatch.setattr(bubblewrap, "readable", lambda device: [file])
+    words = bubblewrap.command(rungs.BUBBLEWRAP, "cpu", Folders("/a", "/b", "/c"), 3, {})
     assert ("/tmp" in words) == is_hidden
 
 
 def test_bubblewrap_that_fails_after_its_trial_says_why(monkeypatch):
     """Where name spaces have run out, for example"""
-    monkeypatch.setattr(rungs, "keeper", lambda *_: ["/bin/sh", "-c", "echo 'no space left' >&2; exit 1"])
+    monkeypatch.setattr(bubblewrap, "keeper", lambda *_: ["/bin/sh", "-c", "echo 'no space left' >&2; exit 1"])
     monkeypatch.setattr(rungs, "problem", lambda rung, device: "")
     held = stage.Stage(Submission({"cs336_kernels/__init__.py": b""}))
     said = pytest.raises(worker_client.WorkerUnavailable, match="no space left; --sandbox landlock")

@@ -9,21 +9,19 @@ It imports nothing of ours until it is forked, and never has a submission. A GPU
 processes: its workers load PyTorch themselves.
 """
 
-import contextlib
 import importlib
 import json
 import os
 import runpy
 import signal
 import socket
-import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypedDict
 
 if TYPE_CHECKING:
-    from assignment.confined.confinement import Setup
+    from assignment.system.interface import Setup
 
 MAX_MESSAGE = 256 << 10
 N_DESCRIPTORS = 3, 5  # without name spaces, and with
@@ -72,7 +70,7 @@ def _is_forked() -> bool:
 def _hide() -> None:
     """Keep other processes of this user from tracing or reading this one.
 
-    See supervisor.py, which cannot be imported here.
+    See confinement.py, which cannot be imported here.
     """
     import ctypes
 
@@ -117,67 +115,6 @@ def _enter(first: int, spaces: int, held: Sequence[int]) -> None:
         os._exit(0)
     os.close(first)
     libc.prctl(1, signal.SIGKILL, 0, 0, 0)
-
-
-class Nursery:
-    """The grader's end of such a process, which is restarted if it was killed."""
-
-    def __init__(self) -> None:
-        self._line: socket.socket | None = None
-        self._processes: list[subprocess.Popen] = []  # Popen complains when it is forgotten
-
-    def fork_worker(self, setup: "Setup", environment: dict[str, str], spaces: int, descriptors: Sequence[int]) -> None:
-        """Start a worker; its first message on the control socket is its pid."""
-        wanted: WorkerOrder = {"setup": setup, "environment": environment, "folder": setup["scratch"], "spaces": spaces}
-        order = json.dumps(wanted).encode()
-        try:
-            if self._line is None:
-                raise ConnectionError
-            socket.send_fds(self._line, [order], descriptors)
-        except OSError:
-            line = self._start(environment, output=descriptors[1])
-            # killed already: the caller finds the control socket closed
-            with contextlib.suppress(OSError):
-                socket.send_fds(line, [order], descriptors)
-
-    def close(self) -> None:
-        """End the process; the next worker comes from a new one."""
-        if self._line is not None:
-            self._line.close()
-        self._line = None
-        self._signal(signal.SIGKILL)
-
-    def wake(self) -> None:
-        """Continue the process, and workers that could not tell their pid yet, if they were stopped."""
-        from assignment.confined.supervisor import children_of  # as below
-
-        self._signal(signal.SIGCONT, also=children_of)
-
-    def _signal(self, number: signal.Signals, also: Callable[[int], list[int]] = lambda pid: []) -> None:
-        for process in self._processes:
-            for pid in (process.pid, *also(process.pid)) if process.returncode is None else ():
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, number)
-            process.poll()
-
-    def _start(self, environment: dict[str, str], output: int) -> socket.socket:
-        from assignment.sandbox.rungs import FIRST_TO_GO  # the grader's end: the program imports nothing of ours
-
-        self.close()
-        self._line, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
-        with theirs:
-            process = subprocess.Popen(
-                [*FIRST_TO_GO, sys.executable, "-I", __file__, str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                stdout=output,  # says why, where PyTorch cannot be loaded
-                stderr=output,
-                pass_fds=[theirs.fileno()],
-                cwd="/",
-                env=environment,
-                start_new_session=True,
-            )
-        self._processes.append(process)
-        return self._line
 
 
 if __name__ == "__main__":
