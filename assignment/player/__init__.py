@@ -6,7 +6,7 @@ facades         Triton's modules as kernels see them: listed public members only
 values          what a kernel's names are bound to, from the recorder's `kernel_table`
 bounds          limits arithmetic on constants, so that it cannot exhaust memory
 functions       makes functions of checked definitions
-kernel_builder  builds jit functions from all that
+kernel_builder  builds jit functions from all that; `counterparts` says what Triton has in place of a PyTorch name
 
 storages        the storages of a program by number
 arguments       the arguments of its operations and launches

@@ -13,7 +13,8 @@ the interpreter's plan (run the kernel as Python, once per program) and replaces
                 `layout` knows which addresses are elements, `races` orders the accesses (recorded
                 in a `shadow` of the memory),
                 `undefined` finds unwritten values, `trace` counts bytes, `l2` what a cache would fetch;
-                `faults` are the errors, `suspects` their likely causes, and `calls` collects them by call
+                `faults` are the errors, `suspects` their likely causes, and `calls` collects them by call;
+                `shapes` says which axis may be meant where two tiles do not fit
     costs       what PyTorch moves between launches, and the total
     draws       what the language leaves open, by the call's seed; `reductions` are tl.reduce and
                 tl.associative_scan in the trees that it draws
@@ -31,7 +32,7 @@ the interpreter's plan (run the kernel as Python, once per program) and replaces
     host        stands in for the GPU: Triton's driver; `one_gpu` is torch.cuda with the `properties` of a GPU and
                 its `streams`; fresh memory is NaN
     triton_private  what all this takes of Triton beyond its documentation, and where versions differ; `libtriton`
-                stands in for its compiled part where there is none
+                stands in for its compiled part where there is none, and `kept_triton` fetches the rest there
     script      runs a script (`python -m assignment.simulator`): `cuda` makes its tensors on the CPU, with `autocast`,
                 `bodies` does so where modes do not apply, `compiled` is what a launch gives back, `frames` finds lines
                 of the script, `unstored` outputs that are used unwritten;

@@ -181,12 +181,12 @@ def test_a_run_is_compared_with_the_last_and_the_best(tmp_path):
     assert progress.lines(tmp_path, first) == []
     assert progress.lines(tmp_path, better) == [
         f"Newly passed since the last full run: {b}, {c}",
-        "Your best score so far; before, it was 2.",
+        f"Your best score so far; before, it was {first['score']:g}.",
         "",
     ]
     assert progress.lines(tmp_path, worse) == [
         f"Newly broken since the last full run: {a}, {c}",
-        "Your best score so far is 4.5.",
+        f"Your best score so far is {better['score']:g}.",
         "",
     ]
     assert progress.lines(tmp_path, better)[:2] == [f"Newly passed since the last full run: {a}, {c}", ""]
