@@ -26,7 +26,7 @@ def copy_kernel(x_ptr, y_ptr, SIZE: tl.constexpr):
 
 @triton.jit
 def refused_kernel(x_ptr):
-    tl.store(x_ptr, libdevice.rcp64h(tl.load(x_ptr)))
+    tl.store(x_ptr, libdevice.rcp64h(tl.load(x_ptr).to(tl.float64)))
 
 def copied(n, size):
     x, y = torch.arange(n, device="cuda"), torch.zeros(8, dtype=torch.int64, device="cuda")

@@ -110,7 +110,7 @@ def pool(folder: Path, engine: str) -> Any:
         worker_index=0,
         seed=0,
         has_exact_margins=False,
-        shared=types.SimpleNamespace(given_up=lambda check: None),
+        shared=types.SimpleNamespace(given_up=lambda check: None, ended=lambda status: None),
         import_error=lambda: "",
         close=lambda: None,
     )
