@@ -141,8 +141,8 @@ def test_a_broken_file_costs_only_its_own_points(submission, file, code):
             id="on another device",
         ),
         pytest.param(
-            "import torch\ndef rmsnorm_forward(x, *a, **k):\n    return x.to(torch.float8_e5m2fnuz), x.clone()",
-            "returned a tensor of torch.float8_e5m2fnuz",
+            "import torch\ndef rmsnorm_forward(x, *a, **k):\n    return x.to(torch.complex32), x.clone()",
+            "returned a tensor of torch.complex32",
             id="in a dtype that nobody sends",
         ),
         pytest.param(
