@@ -17,7 +17,7 @@ def test_each_problem_has_three_lessons_that_are_bugs_of_the_bank():
     assert {*EACH} <= {bug.name for bug in bugs.all_bugs()}
 
 
-@pytest.mark.slow
+@pytest.mark.lengthy
 @pytest.mark.parametrize("name", EACH)
 def test_a_lesson_costs_a_tenth_of_its_problem(name):
     """Graded by all checks but those that compile, of which no lesson is one."""

@@ -152,4 +152,4 @@ if __name__ == "__main__":
         "resources": figures,
         "spills": advice.spills([kernel for kernel in kernels if kernel.name == "products"]),
     }
-    json.dump(told, sys.stdout)
+    json.dump(told, sys.stdout, default=str)  # texts with their lines
