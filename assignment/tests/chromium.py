@@ -2,6 +2,7 @@
 
 import contextlib
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -53,8 +54,18 @@ def opened(browser: Any, path: Path, scheme: str = "light", width: int = 1400) -
     browser.get(path.as_uri())
 
 
-def complaints(browser: Any) -> list[str]:
-    """Return what the console says, and every address that was asked for beside the page's own."""
+def complaints(browser: Any, until: str = "") -> list[str]:
+    """Return what the console says, and every address that was asked for beside the page's own.
+
+    The console may come after the page: 10 seconds are waited for these words.
+    """
+    seen, end = _complaints(browser), time.monotonic() + 10
+    while not any(until in one for one in seen) and until and time.monotonic() < end:
+        seen += _complaints(browser)
+    return seen
+
+
+def _complaints(browser: Any) -> list[str]:
     console = [entry["message"] for entry in browser.get_log("browser")]
     asked = [entry["message"] for entry in browser.get_log("performance")]
     sent = [one for one in asked if "Network.requestWillBeSent" in one]
