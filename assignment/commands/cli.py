@@ -36,7 +36,12 @@ def parse_arguments(arguments: list[str]) -> Settings:
     begun = "grade the practice that you have begun, too (default: only what --only names)"
     work.add_argument("--practice", action=argparse.BooleanOptionalAction, default=False, help=begun)
     work.add_argument("--explain", metavar="CHECK", help="show all that a check says, and its section of the handout")
-    work.add_argument("--html", type=Path, metavar="FILE", help="write the report as a page, with --watch on each save")
+    work.add_argument(
+        "--html",
+        type=Path,
+        metavar="FILE",
+        help="write the report as a page, with --watch on each save; with --explain what the failing launch does",
+    )
     work.add_argument("--seed", type=_natural, help="replay the inputs of an earlier run (default: a fresh seed)")
     work.add_argument("--inline", action="store_true", help="run the submission in this process, for a debugger")
     work.add_argument("--list", action="store_true", help="list the problems and checks with their points, and stop")

@@ -1,6 +1,9 @@
 """`--explain CHECK`: all that a check says, and the section of the handout that belongs to it."""
 
+import base64
+import sys
 from collections.abc import Hashable
+from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
@@ -10,6 +13,7 @@ from assignment.commands import handout, likely, report, run
 from assignment.commands.collector import Judge
 from assignment.commands.next_check import counted
 from assignment.commands.settings import Settings
+from assignment.simulator import launch_page
 from assignment.submission import UnusableSubmission
 from assignment.verdict import causes, checks, reporting, score, where
 from assignment.verdict.case import Case
@@ -69,7 +73,21 @@ def explain(settings: Settings, asked: run.GraderRun) -> int:
         console.print(Text(f"\nIt needs {lacking}: not graded here."))
         return run.GRADED
     show_result(console, results[0], entries[0])
+    if settings.html and (problem := draw(settings.html, results[0])):
+        print(f"grade.py: {problem}", file=sys.stderr)
+        return run.BROKEN
     return run.BROKEN if results[0].status == score.GRADER_ERROR else run.GRADED
+
+
+def draw(path: Path, result: score.CheckResult) -> str | None:
+    """Write a page of the launches of the case that is shown first; returns the problem if it cannot."""
+    worst = result.worst
+    if worst is None or worst.status == score.OK:
+        return f"{path} was not written: no case of {result.check.name} fails"
+    name = f"{result.check.name}[{worst.name}]" if worst.name else result.check.name
+    if not worst.drawn:
+        return f"{path} was not written: no launch of {name} was kept; leave out --inline, let the call launch a kernel"
+    return launch_page.write(path, name, base64.b64decode(worst.drawn))
 
 
 def show_check(console: Console, check: checks.Check, citation: str) -> None:

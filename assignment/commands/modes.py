@@ -17,7 +17,7 @@ def choose(settings: Settings, selected: list[checks.Check]) -> tuple[run.Mode, 
     """Return what to do, and with which checks; raises UnusableSubmission where the options do not fit together."""
     asked = [f"--{name}" for name in ("next", "explain", "watch") if getattr(settings, name)]
     unfit = [f"--{name.replace('_', '-')}" for name in REPORTS if getattr(settings, name) is not None]
-    if asked == ["--watch"] and "--html" in unfit:
+    if asked in (["--watch"], ["--explain"]) and "--html" in unfit:
         unfit.remove("--html")
     if asked and unfit:
         raise UnusableSubmission(

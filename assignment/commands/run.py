@@ -55,7 +55,9 @@ def new_pool(settings: Settings, submission: Submission) -> Pool:
     if settings.inline:
         signal.signal(signal.SIGINT, signal.default_int_handler)  # Ctrl-C is for the debugger
     path, device, seed = settings.path, settings.device, settings.seed
-    return started(submission, path, device, seed, settings.jobs, settings.inline, settings.sandbox)
+    pool = started(submission, path, device, seed, settings.jobs, settings.inline, settings.sandbox)
+    pool.draws = bool(settings.explain and settings.html)
+    return pool
 
 
 def runnable(settings: Settings, selected: list[checks.Check], pool: Pool) -> list[checks.Check]:

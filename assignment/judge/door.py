@@ -262,6 +262,10 @@ class Run:
         names = [str(entry.get("name")) for entry in getattr(self._worker, "kernels", ())]
         return [text.line(step) for step in transcript.lines(self._program(), names)]
 
+    def drawn(self) -> bytes:
+        """Return what launches of the last call did, for a page; nothing where that is not known."""
+        return getattr(self._worker, "drawn", bytes)() if self._pool.draws else b""
+
     def printed(self) -> list[str]:
         """Return the lines that the submission has printed."""
         return self._worker.output().rstrip().splitlines()
@@ -315,7 +319,7 @@ class Run:
         if isinstance(request, rounds.DRAWN_FOR) and self._pool.draws_multiprocessors:
             function = request.function
             n = rounds.FEWEST if self._are_fewest else rounds.drawn(self._pool.seed, self._check, function)
-        return replace(request, order=self._order, multiprocessors=n)
+        return replace(request, order=self._order, multiprocessors=n, draws=self._pool.draws)
 
     @contextlib.contextmanager
     def _deaths_told(self, when: str = "") -> Iterator[None]:

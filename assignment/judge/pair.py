@@ -211,6 +211,15 @@ class RecorderAndPlayer:
             return said.ended, []
         return reply, results
 
+    def drawn(self) -> bytes:
+        """Return what the launches of the last call did, as its player tells; nothing where none is there any more."""
+        with contextlib.suppress(WorkerDied):
+            if self._player.is_connected:
+                came, results = self._player.ask(requests.Drawn(), [])
+                if isinstance(replies.read(came, len(results)), Ok) and str(results[0].dtype) == "torch.uint8":
+                    return bytes(results[0].numpy())
+        return b""
+
     def _play_unless_done(
         self, request: Call, tensors: list["Tensor"], said: Recorded | None, data: "Tensor | None", done: "Program"
     ) -> Answer | None:

@@ -18,6 +18,8 @@ from assignment.simulator import calls, language, undefined
 from assignment.simulator.costs import HostTraffic, tensors_in
 from assignment.simulator.faults import InputWritten, MemoryFault
 from assignment.simulator.kernel_values import LaunchArgument
+from assignment.simulator.model import encoded
+from assignment.simulator.recording import Recording
 from assignment.simulator.triton_private import JITFunction, NullAllocator
 
 from . import arguments, misuse, operations
@@ -80,6 +82,7 @@ class Player:
         self.storages = Storages()
         self.work = Work()
         self._inputs: Sequence[torch.Tensor] = ()  # of the last call
+        self.recording: Recording | None = None  # of the last call, if it draws
 
     def play(
         self, program: programs.Program, request: Called, tensors: Sequence[torch.Tensor]
@@ -91,7 +94,15 @@ class Player:
         goes_on = isinstance(request, Backward)  # of the call before
         inputs = self._inputs = self._inputs if goes_on else tensors
         notes = request.notes_constants
-        call = calls.Call(inputs, request.order, is_costs, notes_constants=notes, follower=self.work)
+        self.recording = Recording() if request.draws else None
+        call = calls.Call(
+            inputs,
+            request.order,
+            is_costs or request.draws,
+            notes_constants=notes,
+            follower=self.work,
+            recording=self.recording,
+        )
         with call as seen, torch.no_grad():
             if goes_on:
                 self.work.go_on()
@@ -101,6 +112,12 @@ class Player:
             turn.run()
             turn.played.groups = [[turn.view(number) for number in group] for group in program.results]
             return turn.played, seen
+
+    def drawn(self) -> torch.Tensor:
+        """Return what the launches of the last call did, in bytes; none where it did not draw, or launched nothing."""
+        recording = self.recording
+        block = encoded("", recording) if recording and recording.launches else b""
+        return torch.tensor(list(block), dtype=torch.uint8)
 
 
 class Turn:
@@ -350,6 +367,8 @@ class Turn:
             what = f"kernel {function.__name__} is launched; this problem is for PyTorch alone: use its operations"
             self._player.work.accuse(what, line)
         triton.set_allocator(self._allocate if launch.has_allocator else NullAllocator())
+        if self._player.recording and line.places:
+            self._player.recording.launched_at = line.places[0].path, line.places[0].line
         try:
             positional, named = arguments.by_position(function.arg_names, values)
             whose.theirs(function[tuple(launch.grid)], *positional, **named, **settings)

@@ -1,5 +1,6 @@
 """What becomes of a case: its status, what to tell the student, and what else the score and the report are made of."""
 
+import base64
 import functools
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, TypeAlias, cast
@@ -41,6 +42,7 @@ def case_of(item: pytest.Item, call: pytest.CallInfo, report: pytest.TestReport)
     steps = (
         failure.diagnosed("no steps were told", run.steps, list[str](), staff) if run and status == score.FAIL else []
     )
+    launches = failure.diagnosed("no launches were drawn", run.drawn, b"", staff) if run and error else b""
     printed = run.printed() if run and status == score.OK else []
     return Case(
         name=item.name.partition("[")[2].removesuffix("]"),
@@ -59,6 +61,7 @@ def case_of(item: pytest.Item, call: pytest.CallInfo, report: pytest.TestReport)
         moved=tuple(run.moved) if run else (),
         compiled=tuple(run.kernels) if run else (),
         steps=tuple(steps),
+        drawn=base64.b64encode(launches).decode(),
         printed=tuple(text.line(line) for line in words.beginning_and_end(printed)),
         n_printed=len(printed),
         staff=tuple(staff),

@@ -48,6 +48,7 @@ class Called(OfFunction):
     figures: dict[str, dict[str, int]] = field(default_factory=dict)  # of compiled kernels, by key
     made: list[tuple[str, list[int]]] = field(default_factory=list)  # dtype and shape of stand-ins, without tensors
     notes_constants: bool = False
+    draws: bool = False  # keeps what launches do, which Drawn then asks for
 
 
 class Call(Called):
@@ -90,6 +91,11 @@ class Backward(Called):
 
 class Sweep(Called):
     """To tell of memory that host code has let go, or to hear of it: no function is called."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """To return what the launches of the last call did, as simulator/model.py writes it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,8 +158,8 @@ Playable: TypeAlias = Recordable | Kept | Costs | Largest
 Timeable: TypeAlias = Hold | TakeTurns | Give | Release
 Timed: TypeAlias = Timeable | Warm | Prepare | Tune
 OnGpu: TypeAlias = Playable | Timed
-Request: TypeAlias = Load | OnGpu | Compile
-SERVED = {"record": Recordable, "play": Playable, "compile": Compile, "gpu": OnGpu, "cuda": Direct | Timeable}
+Request: TypeAlias = Load | OnGpu | Compile | Drawn
+SERVED = {"record": Recordable, "play": Playable | Drawn, "compile": Compile, "gpu": OnGpu, "cuda": Direct | Timeable}
 _Called = TypeVar("_Called", bound=Called)
 
 

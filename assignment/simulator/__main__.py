@@ -35,6 +35,7 @@ def run(path: str, args: list[str], report: bool, l2_kb: int | None, at_once: in
     from assignment.simulator import control, script  # load Triton, which install() comes before
     from assignment.simulator.calls import Call  # likewise
     from assignment.simulator.launch_page import write  # likewise
+    from assignment.simulator.model import encoded  # likewise
     from assignment.simulator.recording import Recording  # likewise
 
     control.let_stop()
@@ -52,7 +53,8 @@ def run(path: str, args: list[str], report: bool, l2_kb: int | None, at_once: in
                 l2.fetch(launch, l2_kb * 1000, at_once)
         show.report(done.call.launches, done.host, l2_kb, at_once)
     status = script.tell(path, done)
-    if recording and html and (problem := write(html, path, recording)) is not None:
+    block = encoded(path, recording) if recording and recording.launches else b""
+    if html and (problem := write(html, path, block)) is not None:
         print(problem, file=sys.stderr)
         return status or 2
     return status

@@ -120,7 +120,7 @@ class _Writer:
         return {
             "kernel": launch.cost.kernel,
             "grid": launch.cost.grid,
-            "where": [[shown(code.co_filename), line] for code, line in launch.where],
+            "where": [launch.where] if launch.where else [],
             "sources": list(dict.fromkeys([own, *map(self._source, called)])),
             "flops": dict(launch.cost.flops),
             "tensors": [self._tensor(one) for one in launch.tensors],

@@ -17,7 +17,7 @@ from assignment.pytorch_private import disable_current_modes
 
 from . import costs, maps
 from .events import DOT, LOAD, NAN, STORE, UPDATE, Event, RecordedFinding, Table, runs_of, steps_of
-from .faults import MemoryFault, Place, Program, place
+from .faults import MemoryFault, Place, Program, place, shown
 from .frames import innermost_frame
 from .regions import NUMBER_AT, Region
 from .trace import LaunchCost
@@ -50,6 +50,7 @@ class Recording:
     lanes: Table = field(default_factory=Table)
     masks: Table = field(default_factory=Table)
     notes: Table = field(default_factory=Table)
+    launched_at: tuple[str, int] | None = None  # file and line of the host code, where that is not running here
     n_events: int = 0
     n_lanes: int = 0
     tile_bytes: int = 0
@@ -57,8 +58,8 @@ class Recording:
     def begin(self, function: FunctionType, cost: LaunchCost) -> "RecordedLaunch":
         """Begin a launch of a kernel."""
         frame = innermost_frame()
-        where = ((frame.f_code, frame.f_lineno),) if frame is not None else ()
-        self.launches.append(RecordedLaunch(self, len(self.launches), function, cost, where))
+        where = (shown(frame.f_code.co_filename), frame.f_lineno) if frame is not None else None
+        self.launches.append(RecordedLaunch(self, len(self.launches), function, cost, self.launched_at or where))
         return self.launches[-1]
 
     def warned(self, text: str, about: Any) -> None:
@@ -88,7 +89,7 @@ class RecordedLaunch:
     number: int
     function: FunctionType
     cost: LaunchCost
-    where: Place  # the line of the script
+    where: tuple[str, int] | None  # file and line of the script
     tensors: list[Tensor] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     programs_left_out: int = 0

@@ -12,6 +12,7 @@ from assignment.submission import UnusableSubmission
 from assignment.tests.forked import python
 from assignment.tests.graded import append
 from assignment.tests.specification import explanations
+from assignment.tests.test_simulator_page import Data
 from assignment.verdict import checks, reporting, score
 from assignment.verdict.case import Case, CheckCases
 from assignment.verdict.checks import Check
@@ -241,6 +242,32 @@ def test_a_failure_is_explained(broken):
     assert -1 not in places, parts[places.index(-1)]
     assert places == sorted(places)
     assert "Score" not in done.stdout
+
+
+@pytest.mark.slow
+def test_the_failing_launch_is_drawn(submission):
+    """On the failing inputs, with the student's lines; nothing is written where nothing fails, or no worker plays"""
+    kernel = submission / "cs336_kernels" / "weighted_sum.py"
+    code = kernel.read_text()
+    store = "y.to(y_ptr.dtype.element_ty), mask=row_mask)"
+    kernel.write_text(code.replace(store, store.replace("row_mask", "rows <= n_rows")))
+    drawn = "--explain", "test_weighted_sum.py::test_forward_ragged", "--html", "page.html", "--seed", "3"
+    done = run(submission, *drawn)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "page.html: open it in a browser" in done.stdout
+    told = Data(submission / "page.html").told
+    (case,) = re.findall(r"in the last call of \[(.*)\]:", done.stdout)
+    assert told["launches"][0]["kernel"] == "_weighted_sum_forward_kernel"
+    assert told["launches"][0]["where"][0][0] == "cs336_kernels/weighted_sum.py"
+    assert "rows <= n_rows" in "".join(told["sources"][0]["lines"])
+    assert told["findings"][0]["text"].startswith("out of bounds: ")
+    assert f"test_forward_ragged[{case}] in the simulator" in (submission / "page.html").read_text()
+    (submission / "page.html").unlink()
+    assert "no launch of" in run(submission, *drawn, "--inline").stderr
+    kernel.write_text(code)
+    done = run(submission, *drawn)
+    assert (done.returncode, "no case of" in done.stderr) == (3, True)
+    assert not (submission / "page.html").exists()
 
 
 @pytest.mark.slow

@@ -256,7 +256,9 @@ def test_stepping_changes_the_line_the_words_and_the_picture(shown):
 @chromium.needed
 def test_a_planted_fault_is_found_by_clicking(shown):
     page = shown(ROWS)
+    opened = told(page)
     page.find_element("css selector", "#findings button").click()
+    assert told(page) == opened
     assert told(page).startswith("Program (1, 0, 0), step 1 of 1, line 10: loads 8 × 32 elements of x_ptr")
     assert "80 active, 96 masked out, 80 outside the tensor" in told(page)
     assert "tl.load(" in page.find_element("css selector", "#source code.now").text
@@ -270,8 +272,10 @@ def test_a_planted_fault_is_found_by_clicking(shown):
 @chromium.needed
 def test_a_race_leads_to_both_programs(shown):
     page = shown(RACE)
-    page.find_element("css selector", "#findings button").click()
-    first, there = told(page), page.find_element("css selector", "#told button")
+    (race,) = page.find_elements("css selector", "#findings li")
+    assert "and 1 program more at the same line" in race.text
+    assert page.find_element("css selector", ".facts dd").text == "3 programs"
+    first, there = told(page), page.find_element("css selector", "#told button")  # it opens there
     assert "race: programs" in first
     there.click()
     assert told(page).split(",")[0] != first.split(",")[0]

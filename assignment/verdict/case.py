@@ -36,6 +36,7 @@ class Case:
     moved: tuple[Moved, ...] = ()  # bytes of its inputs and results: door.moved_by
     compiled: tuple[KernelFigures, ...] = ()  # its kernels on each GPU: compiled.figures
     steps: tuple[str, ...] = ()  # what host code did in its last call
+    drawn: str = ""  # what launches of its last call did, for a page: a block of simulator/model.py, in base64
     printed: tuple[str, ...] = ()  # by the submission where it is right: the first lines and the last
     n_printed: int = 0  # how many lines that were
     staff: tuple[str, ...] = ()  # what failed in the grader while it looked for a cause, or says that it did

@@ -29,12 +29,15 @@ function goToEvent(event, other = -1) {
   go(program, state.launch.steps.get(program).indexOf(event), other);
 }
 
-function open(finding) {
-  if (finding.launch < 0) return;
+function show(finding) {
   choose(finding.launch);
   state.finding = finding;
   if (finding.event >= 0) goToEvent(finding.event, finding.other);
   else showAll("written");
+}
+
+function open(finding) {
+  show(finding);
   const tensor = finding.event >= 0 ? state.launch.column.tensor[finding.event] : finding.tensor;
   $("#told").scrollIntoView({ block: "start" });
   if (finding.event < 0 && tensor >= 0) $("#tensors").children[tensor].scrollIntoView({ block: "nearest" });
@@ -151,4 +154,6 @@ describePage();
 choose(0);
 listen();
 draw();
+const begun = data.findings.find((one) => one.is_error && data.launches[one.launch]);
+if (begun) show(begun);
 document.documentElement.dataset.ready = "yes";

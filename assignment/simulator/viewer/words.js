@@ -1,18 +1,33 @@
 // words
 
+// findings of one kind at the same lines of one launch, as of a race that many programs take part in
+function alike() {
+  const groups = {};
+  for (const one of data.findings) {
+    const places = data.launches[one.launch] ? array(data.launches[one.launch].events.place) : [];
+    const key = one.event < 0 ? one.text : [one.launch, one.text.split(":")[0], places[one.event], places[one.other]];
+    (groups[key] ??= []).push(one);
+  }
+  return Object.values(groups);
+}
+
+const counted = (n, what) => `${n} ${what}${n === 1 ? "" : "s"}`;
+
 function describePage() {
-  const errors = data.findings.filter((one) => one.is_error).length, others = data.findings.length - errors;
-  const parts = [`${data.launches.length} ${data.launches.length === 1 ? "launch" : "launches"}`];
+  const groups = alike();
+  const errors = groups.filter(([one]) => one.is_error).length, others = groups.length - errors;
+  const parts = [data.launches.length === 1 ? "1 launch" : `${data.launches.length} launches`];
   if (data.left_out.launches) parts.push(`${data.left_out.launches} more are not on this page`);
-  parts.push(errors ? `${errors} ${errors === 1 ? "error" : "errors"}` : "no error");
-  if (others) parts.push(`${others} ${others === 1 ? "remark" : "remarks"}`);
+  parts.push(errors ? counted(errors, "error") : "no error");
+  if (others) parts.push(counted(others, "remark"));
   $("#summary").textContent = `${parts.join(", ")}.`;
   $("#findings").hidden = !data.findings.length;
-  for (const finding of data.findings) {
+  for (const [finding, ...more] of groups) {
     const [first, ...rest] = finding.text.split("\n");
     const item = make("li", "", { className: finding.is_error ? "error" : "remark" });
     item.append(make("button", first, { type: "button", disabled: finding.launch < 0, onclick: () => open(finding) }));
-    if (rest.length) item.append(details(rest.join("\n"), data.findings.length <= 2));
+    if (more.length) item.append(make("p", `and ${counted(more.length, "program")} more at the same line`));
+    if (rest.length) item.append(details(rest.join("\n"), groups.length <= 2));
     $("#findings ol").append(item);
   }
   data.launches.forEach((launch, number) => {
@@ -39,6 +54,12 @@ function bytes(tensor) {
 
 const ratio = (moved, least) => (least ? `${Number((moved / least).toPrecision(3))} ×` : "–");
 
+// "3 programs", "12 programs: 3 × 4"
+function inWords(grid) {
+  const sizes = grid.slice(0, 1 + grid.findLastIndex((size, i) => size > 1 || i === 0)), n = counted(product(grid), "program");
+  return sizes.length > 1 ? `${n}: ${sizes.join(" × ")}` : n;
+}
+
 function describeLaunch() {
   const launch = state.launch, totals = launch.tensors.map(bytes);
   const [moved, least] = [0, 1].map((i) => sum(totals.map((total) => total[i])));
@@ -46,7 +67,7 @@ function describeLaunch() {
   $("#launch h2").textContent = `Launch ${state.number + 1}: ${launch.kernel}`;
   const flops = Object.entries(launch.flops).map(([type, count]) => `${quantity(count, "")} ${type}`);
   const facts = {
-    programs: `${product(launch.grid)}: ${launch.grid.join(" × ")}`,
+    grid: inWords(launch.grid),
     "bytes moved": quantity(moved, "B"),
     "least possible": quantity(least, "B"),
     "moved / least": ratio(moved, least),
