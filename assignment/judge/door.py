@@ -264,7 +264,7 @@ class Run:
 
     def drawn(self) -> bytes:
         """Return what launches of the last call did, for a page; nothing where that is not known."""
-        return getattr(self._worker, "drawn", bytes)() if self._pool.draws else b""
+        return getattr(self._worker, "drawn", bytes)() if self._pool.keeps_launches else b""
 
     def printed(self) -> list[str]:
         """Return the lines that the submission has printed."""
@@ -319,7 +319,7 @@ class Run:
         if isinstance(request, rounds.DRAWN_FOR) and self._pool.draws_multiprocessors:
             function = request.function
             n = rounds.FEWEST if self._are_fewest else rounds.drawn(self._pool.seed, self._check, function)
-        return replace(request, order=self._order, multiprocessors=n, draws=self._pool.draws)
+        return replace(request, order=self._order, multiprocessors=n, keeps_launches=self._pool.keeps_launches)
 
     @contextlib.contextmanager
     def _deaths_told(self, when: str = "") -> Iterator[None]:

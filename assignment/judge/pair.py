@@ -215,7 +215,7 @@ class RecorderAndPlayer:
         """Return what the launches of the last call did, as its player tells; nothing where none is there any more."""
         with contextlib.suppress(WorkerDied):
             if self._player.is_connected:
-                came, results = self._player.ask(requests.Drawn(), [])
+                came, results = self._player.ask(requests.KeptLaunches(), [])
                 if isinstance(replies.read(came, len(results)), Ok) and str(results[0].dtype) == "torch.uint8":
                     return bytes(results[0].numpy())
         return b""

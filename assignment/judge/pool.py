@@ -48,7 +48,7 @@ class CallWorker(Protocol):
 class Pool:
     """The workers of one run: one for each judging process, and what else such a process asks, started when needed."""
 
-    draws = False  # whether calls keep what their launches do, for a page
+    keeps_launches = False  # whether calls do, for a page
     has_exact_margins = False  # whether margins of right results are computed with all honest models
 
     def __init__(

@@ -82,7 +82,7 @@ class Player:
         self.storages = Storages()
         self.work = Work()
         self._inputs: Sequence[torch.Tensor] = ()  # of the last call
-        self.recording: Recording | None = None  # of the last call, if it draws
+        self.recording: Recording | None = None  # of the last call, if it keeps its launches
 
     def play(
         self, program: programs.Program, request: Called, tensors: Sequence[torch.Tensor]
@@ -94,11 +94,11 @@ class Player:
         goes_on = isinstance(request, Backward)  # of the call before
         inputs = self._inputs = self._inputs if goes_on else tensors
         notes = request.notes_constants
-        self.recording = Recording() if request.draws else None
+        self.recording = Recording() if request.keeps_launches else None
         call = calls.Call(
             inputs,
             request.order,
-            is_costs or request.draws,
+            is_costs or request.keeps_launches,
             notes_constants=notes,
             follower=self.work,
             recording=self.recording,
@@ -114,7 +114,7 @@ class Player:
             return turn.played, seen
 
     def drawn(self) -> torch.Tensor:
-        """Return what the launches of the last call did, in bytes; none where it did not draw, or launched nothing."""
+        """Return what the launches of the last call did, in bytes; none where it kept none, or launched nothing."""
         recording = self.recording
         block = encoded("", recording) if recording and recording.launches else b""
         return torch.tensor(list(block), dtype=torch.uint8)

@@ -10,7 +10,18 @@ from assignment.protocol import program as programs
 from assignment.protocol import requests, wire
 from assignment.protocol.program import Program
 from assignment.protocol.replies import MAX_NOTE, NOT_PLAYED, Broken, Failed, Fault, Loaded, Ok, Reply, few, told
-from assignment.protocol.requests import Again, Call, Costs, Drawn, Gradients, Kept, Largest, Load, Playable, Sweep
+from assignment.protocol.requests import (
+    Again,
+    Call,
+    Costs,
+    Gradients,
+    Kept,
+    KeptLaunches,
+    Largest,
+    Load,
+    Playable,
+    Sweep,
+)
 from assignment.protocol.said import Said, joined
 from assignment.simulator import constants
 from assignment.simulator.costs import COSTS, summary
@@ -33,7 +44,7 @@ class PlayerSession:
         self._player: Player | None = None
         self._returned: set[int] = set()  # storages of results that were returned, and live
 
-    def answer(self, request: Load | Playable | Drawn, tensors: list[torch.Tensor]) -> Answer:
+    def answer(self, request: Load | Playable | KeptLaunches, tensors: list[torch.Tensor]) -> Answer:
         """Answer a request: the sources of a submission, a program and its inputs, or what its launches did."""
         if isinstance(request, Load):
             import triton
@@ -41,7 +52,7 @@ class PlayerSession:
             self._player = Player(request.sources, triton.jit)
             return Loaded(), []
         assert self._player is not None
-        if isinstance(request, Drawn):
+        if isinstance(request, KeptLaunches):
             return Ok((1,), bare=True), [self._player.drawn()]
         *inputs, data = tensors
         return self._play(self._player, programs.read(data), request, inputs)

@@ -48,7 +48,7 @@ class Called(OfFunction):
     figures: dict[str, dict[str, int]] = field(default_factory=dict)  # of compiled kernels, by key
     made: list[tuple[str, list[int]]] = field(default_factory=list)  # dtype and shape of stand-ins, without tensors
     notes_constants: bool = False
-    draws: bool = False  # keeps what launches do, which Drawn then asks for
+    keeps_launches: bool = False  # what they do, which KeptLaunches then asks for
 
 
 class Call(Called):
@@ -94,7 +94,7 @@ class Sweep(Called):
 
 
 @dataclass(frozen=True)
-class Drawn:
+class KeptLaunches:
     """To return what the launches of the last call did, as simulator/model.py writes it."""
 
 
@@ -158,8 +158,14 @@ Playable: TypeAlias = Recordable | Kept | Costs | Largest
 Timeable: TypeAlias = Hold | TakeTurns | Give | Release
 Timed: TypeAlias = Timeable | Warm | Prepare | Tune
 OnGpu: TypeAlias = Playable | Timed
-Request: TypeAlias = Load | OnGpu | Compile | Drawn
-SERVED = {"record": Recordable, "play": Playable | Drawn, "compile": Compile, "gpu": OnGpu, "cuda": Direct | Timeable}
+Request: TypeAlias = Load | OnGpu | Compile | KeptLaunches
+SERVED = {
+    "record": Recordable,
+    "play": Playable | KeptLaunches,
+    "compile": Compile,
+    "gpu": OnGpu,
+    "cuda": Direct | Timeable,
+}
 _Called = TypeVar("_Called", bound=Called)
 
 

@@ -33,6 +33,7 @@ WHOLE = case.Case(
     moved=({"tensor": "x", "bytes": 4, "least": 4},),
     compiled=({"kernel": "k", "gpu": "H100"},),
     steps=("1", "2"),
+    drawn="AA==",
     printed=("x = 1",),
     n_printed=1,
     staff=("s",),

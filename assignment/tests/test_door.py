@@ -45,7 +45,9 @@ class Scripted:
 
 
 def run_on(worker):
-    pool = SimpleNamespace(device="cpu", workers=[worker], worker_index=0, draws_multiprocessors=False)
+    pool = SimpleNamespace(
+        device="cpu", workers=[worker], worker_index=0, draws_multiprocessors=False, keeps_launches=False
+    )
     ended: dict[str, str] = {}
     pool.shared = SimpleNamespace(given_up=ended.get, died=ended.__setitem__)
     return Run(pool, check="a check")

@@ -150,7 +150,9 @@ class Worker:
 @pytest.mark.parametrize("draws", [False, True])
 def test_multiprocessors_are_drawn_by_check_and_function(draws):
     worker = Worker()
-    pool: Any = SimpleNamespace(workers=[worker], worker_index=0, draws_multiprocessors=draws, seed=5)
+    pool: Any = SimpleNamespace(
+        workers=[worker], worker_index=0, draws_multiprocessors=draws, seed=5, keeps_launches=False
+    )
     pool.shared = SimpleNamespace(given_up=lambda check: None)
     seen = {}
     for check in "abcdefgh":

@@ -106,6 +106,7 @@ def pool(folder: Path, engine: str) -> Any:
         workers=[here],
         recorder_and_player=lambda: here,
         draws_multiprocessors=False,
+        keeps_launches=False,
         device="cpu",  # nobody else is to be asked
         worker_index=0,
         seed=0,
