@@ -95,14 +95,9 @@ class Player:
         inputs = self._inputs = self._inputs if goes_on else tensors
         notes = request.notes_constants
         self.recording = Recording() if request.keeps_launches else None
-        call = calls.Call(
-            inputs,
-            request.order,
-            is_costs or request.keeps_launches,
-            notes_constants=notes,
-            follower=self.work,
-            recording=self.recording,
-        )
+        is_traced = is_costs or request.keeps_launches
+        call = calls.Call(inputs, request.order, is_traced, notes_constants=notes, follower=self.work)
+        call.recording = self.recording
         with call as seen, torch.no_grad():
             if goes_on:
                 self.work.go_on()

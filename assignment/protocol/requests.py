@@ -159,13 +159,8 @@ Timeable: TypeAlias = Hold | TakeTurns | Give | Release
 Timed: TypeAlias = Timeable | Warm | Prepare | Tune
 OnGpu: TypeAlias = Playable | Timed
 Request: TypeAlias = Load | OnGpu | Compile | KeptLaunches
-SERVED = {
-    "record": Recordable,
-    "play": Playable | KeptLaunches,
-    "compile": Compile,
-    "gpu": OnGpu,
-    "cuda": Direct | Timeable,
-}
+InPlay: TypeAlias = Playable | KeptLaunches
+SERVED = {"record": Recordable, "play": InPlay, "compile": Compile, "gpu": OnGpu, "cuda": Direct | Timeable}
 _Called = TypeVar("_Called", bound=Called)
 
 
