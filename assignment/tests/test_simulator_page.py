@@ -177,7 +177,7 @@ def test_a_page_without_a_launch_is_not_written(tmp_path):
     (tmp_path / "script.py").write_text("print(1)\n")
     done = python("-m", "assignment.simulator", "--html", "page.html", "script.py", cwd=tmp_path, env=ENV)
     assert done.returncode == 2
-    assert "page.html was not written: the script launched no kernel" in done.stderr
+    assert "page.html was not written: script.py launched no kernel" in done.stderr
     assert not (tmp_path / "page.html").exists()
 
 
