@@ -480,7 +480,7 @@ def test_each_output_is_matched_by_itself():
     assert found.says.startswith("2 mistakes at once. ")
 
 
-@pytest.mark.slow
+@pytest.mark.lengthy
 @pytest.mark.parametrize("function", candidates.MODELS)
 def test_no_pair_is_named_for_a_single_mistake(function):
     """Of each misconception, and of results that are wrong in no way that is known, on 20 seeds"""
