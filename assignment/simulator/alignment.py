@@ -164,7 +164,7 @@ class Believing(Builder):
 
     def entering(self, value: KernelValue) -> KernelValue:
         """Return a device function's argument."""
-        if not isinstance(value, tl.tensor):
+        if not (isinstance(value, tl.tensor) and isinstance(value.handle, Handle)):  # a block pointer's is another
             return super().entering(value)
         given = _knowing(_Parameter(value.handle.data, value.handle.dtype), known(value.handle))
         return tl.tensor(given, value.type)

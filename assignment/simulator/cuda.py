@@ -42,6 +42,7 @@ _IS_CPU = torch.Tensor.is_cpu.__get__  # type: ignore[attr-defined]
 _TO: Callable[..., torch.Tensor] = torch.Tensor.to
 _MOVES = (torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.cpu)
 _HOW = ("non_blocking", "copy")  # the last arguments of `to`
+_PRODUCTS = torch.library.Library("aten", "IMPL")  # what is registered lives as long
 _NO_CLOCK = "the simulator has no clock: time kernels on a GPU"
 
 
@@ -175,12 +176,15 @@ class StorageDevices(TorchDispatchMode):
         self, func: OpOverload, types: Collection[type], args: Arguments = (), kwargs: Keywords | None = None
     ) -> Argument:
         kwargs = kwargs or {}
-        given = [tensor.untyped_storage() for tensor in tensors_of((args, kwargs)) if has_storage(tensor)]
+        tensors = list(filter(has_storage, tensors_of((args, kwargs))))
+        given = [tensor.untyped_storage() for tensor in tensors]
         given += [value for value in args if isinstance(value, torch.UntypedStorage)]  # type: ignore[misc]  # of set_
+        # a number, which autograd makes of itself, does not say where the result lies
+        deciding = [tensor.untyped_storage() for tensor in tensors if tensor.dim()] or given
         result = func(*args, **kwargs)
         is_first = func._schema.name == "aten::lift_fresh"
         inputs = set() if is_first else {storage._cdata for storage in given}
-        is_of_cpu = bool(given) and all(map(self._is_on_cpu, given))
+        is_of_cpu = bool(given) and all(map(self._is_on_cpu, deciding))
         for tensor in filter(has_storage, tensors_of(result)):
             storage = tensor.untyped_storage()
             if storage._cdata not in inputs:
@@ -270,6 +274,9 @@ def patch(places: StorageDevices, where: str = "where the simulator runs kernels
     pytorch.get_default_device = lambda: torch.tensor([]).device
     pytorch.Tensor.pin_memory = lambda tensor, device=None: places.pin(tensor.clone())
     pytorch._C._dynamo.guards._empty_strided_cuda = _empty_strided
+    for name in ("mm", "bmm", "addmm", "baddbmm"):  # which PyTorch has for CUDA alone
+        _PRODUCTS.impl(f"{name}.dtype", _product(getattr(torch, name)), "CPU")
+        _PRODUCTS.impl(f"{name}.dtype_out", _product(getattr(torch, name)), "CPU")
 
 
 class _Event(Event):
@@ -282,6 +289,17 @@ class _Event(Event):
 def _empty_strided(size: Iterable[int], stride: Iterable[int], dtype: torch.dtype) -> torch.Tensor:
     """Stand in for what the output of torch.compile allocates by."""
     return torch.empty_strided(tuple(size), tuple(stride), dtype=dtype, device="cuda")
+
+
+def _product(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Return a matrix product whose result has the dtype that is asked for."""
+
+    def call(*args: Any, out: torch.Tensor | None = None, **kwargs: Any) -> torch.Tensor:
+        (dtype,) = (value for value in args if isinstance(value, torch.dtype))
+        result = function(*(value.to(dtype) for value in args if isinstance(value, torch.Tensor)), **kwargs)
+        return result if out is None else out.copy_(result)
+
+    return call
 
 
 def _no_clock(*args: Argument, **kwargs: Argument) -> NoReturn:

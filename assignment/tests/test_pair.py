@@ -474,8 +474,12 @@ def test_a_mode_that_is_left_on_is_taken_off(at, mode):
 
 BLOCK_POINTER = """
 @triton.jit
+def _loaded(at):
+    return tl.load(at, boundary_check=(0,), padding_option="zero")
+
+@triton.jit
 def _warned_of(x_ptr, y_ptr, n: tl.constexpr):
-    x = tl.load(tl.make_block_ptr(x_ptr, (n,), (1,), (0,), (256,), (0,)), boundary_check=(0,), padding_option="zero")
+    x = _loaded(tl.make_block_ptr(x_ptr, (n,), (1,), (0,), (256,), (0,)))
     tl.store(tl.make_block_ptr(y_ptr, (n,), (1,), (0,), (256,), (0,)), x, boundary_check=(0,))
 """
 REORDERED = """

@@ -217,6 +217,15 @@ moved = torch.tensor([5, 12]).view(torch.uint8)
 generator.set_state(moved)
 assert torch.equal(torch.cuda.get_rng_state(), moved) and not torch.equal(torch.rand(3, device="cuda"), first)
 
+a, c = torch.randn(8, 16, device="cuda").bfloat16(), torch.randn(8, 8, device="cuda")
+exact = a.float() @ a.float().T
+assert torch.equal(torch.mm(a, a.T, out_dtype=torch.float32), exact)
+assert torch.allclose(torch.addmm(c, a, a.T, alpha=2, out_dtype=torch.float32, out=torch.empty_like(c)), c + 2 * exact)
+
+at = torch.randn(5, requires_grad=True)
+torch.where(torch.ones(5, dtype=torch.bool), at.exp(), torch.zeros(5)).sum().backward()
+assert not at.grad.is_cuda
+
 made = torch._C._dynamo.guards._empty_strided_cuda((16,), (1,), torch.float32)
 one_kernel[(1,)](made, 16)
 assert made.sum() == 16
