@@ -33,7 +33,7 @@ def cast(
 ) -> tuple[Arguments, Keywords]:
     """Return the arguments of a function as it gets them inside of torch.autocast("cuda")."""
     to = _TO.get(getattr(func, "__name__", ""))
-    if to is None:
+    if to is None or kwargs.get("out") is not None or "out_dtype" in kwargs:  # those convert nothing
         return args, kwargs
     dtype = torch.get_autocast_dtype("cuda") if to == "lower" else torch.float32
     if to == "widest":

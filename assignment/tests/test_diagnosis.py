@@ -489,6 +489,8 @@ def test_no_pair_is_named_for_a_single_mistake(function):
         call, expected = every[seed % len(every)]
         for one in candidates.MODELS[function].misconceptions:
             for outputs in itertools.islice(one.model(call), seed % 3, seed % 3 + 1):
+                if [x.shape for x in outputs] != [want.value.shape for want in expected.values()]:
+                    continue
                 noise = normal(rng(seed), 1).item() if seed % 2 else 0.0
                 got = [
                     (x + 0.1 * noise * (x - want.value)).to(want.dtype)

@@ -218,9 +218,11 @@ generator.set_state(moved)
 assert torch.equal(torch.cuda.get_rng_state(), moved) and not torch.equal(torch.rand(3, device="cuda"), first)
 
 a, c = torch.randn(8, 16, device="cuda").bfloat16(), torch.randn(8, 8, device="cuda")
-exact = a.float() @ a.float().T
+exact, before = a.float() @ a.float().T, c.clone()
 assert torch.equal(torch.mm(a, a.T, out_dtype=torch.float32), exact)
-assert torch.allclose(torch.addmm(c, a, a.T, alpha=2, out_dtype=torch.float32, out=torch.empty_like(c)), c + 2 * exact)
+with torch.autocast("cuda"):
+    torch.addmm(c, a, a.T, alpha=2, out_dtype=torch.float32, out=c)
+assert torch.allclose(c, before + 2 * exact)
 
 at = torch.randn(5, requires_grad=True)
 torch.where(torch.ones(5, dtype=torch.bool), at.exp(), torch.zeros(5)).sum().backward()
