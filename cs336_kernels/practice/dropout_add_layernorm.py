@@ -136,35 +136,19 @@ def _forward_kernel(
 
 @triton.jit
 def _backward_kernel(
-    grad_y_ptr, summed_ptr, w_ptr, mean_ptr, rstd_ptr, row_means_ptr, grad_x_ptr, grad_residual_ptr, partials_ptr,
+    grad_y_ptr, summed_ptr, w_ptr, mean_ptr, rstd_ptr, grad_x_ptr, grad_residual_ptr, partials_ptr,
     stride_gyr, stride_gyd, stride_sr, stride_sd, stride_wd, stride_mr, stride_rstdr,
     n_rows, d, p, scale, seed,
     ROWS_TILE_SIZE: tl.constexpr, D_TILE_SIZE: tl.constexpr, IS_ONE_TILE: tl.constexpr,
 ):  # fmt: skip
-    """One program a column tile and a share of the row tiles: every n_row_programs-th of them.
+    """One program a share of the row tiles, every n_programs-th of them; it walks along the columns of each twice.
 
-    grad_y, summed, grad_x and grad_residual (n_rows, d), w (d,), mean and rstd (n_rows,), partials
-    (2, n_row_programs, d) in float32: the parts of grad_weight and grad_bias that come from the rows of one program.
-    IS_ONE_TILE: d <= D_TILE_SIZE; a program then finds mean_j(h_ij) and mean_j(h_ij x̂_ij) by itself. Where a row spans
-    several tiles, and so several programs, they take them from row_means (2, n_rows), which another kernel has filled.
-    Grid: (n_row_programs, ⌈d / D_TILE_SIZE⌉).
+    grad_y, summed, grad_x and grad_residual (n_rows, d), w (d,), mean and rstd (n_rows,), partials (2, n_programs, d)
+    in float32: the parts of grad_weight and grad_bias that come from the rows of one program, zeros at first.
+    scale is 1 / (1 − p); grad_x, grad_residual and partials are contiguous.
+    IS_ONE_TILE: d <= D_TILE_SIZE; both walks then share one load, and column sums stay in registers until the end.
+    Grid: (n_programs,).
     """
     raise NotImplementedError(
         "cs336_kernels/practice/dropout_add_layernorm.py: _backward_kernel, handout/dropout_add_layernorm.md"
-    )
-
-
-@triton.jit
-def _row_means_kernel(
-    grad_y_ptr, summed_ptr, w_ptr, mean_ptr, rstd_ptr, row_means_ptr,
-    stride_gyr, stride_gyd, stride_sr, stride_sd, stride_wd, stride_mr, stride_rstdr,
-    n_rows, d,
-    D_TILE_SIZE: tl.constexpr,
-):  # fmt: skip
-    """row_means_0i = mean_j(h_ij) and row_means_1i = mean_j(h_ij x̂_ij), for rows wider than a tile.
-
-    Arguments as in the backward kernel. Grid: (n_rows,).
-    """
-    raise NotImplementedError(
-        "cs336_kernels/practice/dropout_add_layernorm.py: _row_means_kernel, handout/dropout_add_layernorm.md"
     )

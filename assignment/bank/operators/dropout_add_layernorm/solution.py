@@ -288,6 +288,7 @@ def _forward_kernel(
     # END SOLUTION
 
 
+# BEGIN SOLUTION
 @triton.jit
 def _backward_kernel(
     grad_y_ptr, summed_ptr, w_ptr, mean_ptr, rstd_ptr, row_means_ptr, grad_x_ptr, grad_residual_ptr, partials_ptr,
@@ -303,7 +304,6 @@ def _backward_kernel(
     several tiles, and so several programs, they take them from row_means (2, n_rows), which another kernel has filled.
     Grid: (n_row_programs, ⌈d / D_TILE_SIZE⌉).
     """
-    # BEGIN SOLUTION handout/dropout_add_layernorm.md
     row_program = tl.program_id(0).to(tl.int64)
     cols = tl.program_id(1).to(tl.int64) * D_TILE_SIZE + tl.arange(0, D_TILE_SIZE)
     col_mask = cols < d
@@ -345,7 +345,6 @@ def _backward_kernel(
     partial_ptrs = partials_ptr + row_program * d + cols
     tl.store(partial_ptrs, tl.sum(grad_w, axis=0), mask=col_mask)
     tl.store(partial_ptrs + tl.num_programs(0) * d, tl.sum(grad_b, axis=0), mask=col_mask)
-    # END SOLUTION
 
 
 @triton.jit
@@ -359,7 +358,6 @@ def _row_means_kernel(
 
     Arguments as in the backward kernel. Grid: (n_rows,).
     """
-    # BEGIN SOLUTION handout/dropout_add_layernorm.md
     row = tl.program_id(0).to(tl.int64)
     mean = tl.load(mean_ptr + row * stride_mr)
     rstd = tl.load(rstd_ptr + row * stride_rstdr)
@@ -375,4 +373,6 @@ def _row_means_kernel(
         along_sums += w * grad_y * (summed - mean) * rstd
     tl.store(row_means_ptr + row, tl.sum(h_sums, axis=0) / d)
     tl.store(row_means_ptr + n_rows + row, tl.sum(along_sums, axis=0) / d)
-    # END SOLUTION
+
+
+# END SOLUTION

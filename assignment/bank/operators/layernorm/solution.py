@@ -267,6 +267,7 @@ def _layernorm_forward_kernel(
     # END SOLUTION
 
 
+# BEGIN SOLUTION
 @triton.jit
 def _layernorm_backward_kernel(
     grad_y_ptr, x_ptr, w_ptr, mean_ptr, rstd_ptr, row_means_ptr, grad_x_ptr, partials_ptr,
@@ -283,7 +284,6 @@ def _layernorm_backward_kernel(
     several tiles, and so several programs, they take them from row_means (2, n_rows), which another kernel has filled.
     Grid: (n_row_programs, ⌈d / D_TILE_SIZE⌉).
     """
-    # BEGIN SOLUTION handout/layernorm.md
     row_program = tl.program_id(0).to(tl.int64)
     cols = tl.program_id(1).to(tl.int64) * D_TILE_SIZE + tl.arange(0, D_TILE_SIZE)
     col_mask = cols < d
@@ -323,7 +323,6 @@ def _layernorm_backward_kernel(
     partial_ptrs = partials_ptr + row_program * stride_pr + cols * stride_pd
     tl.store(partial_ptrs, tl.sum(grad_w, axis=0), mask=col_mask)
     tl.store(partial_ptrs + stride_pk, tl.sum(grad_b, axis=0), mask=col_mask)
-    # END SOLUTION
 
 
 @triton.jit
@@ -337,7 +336,6 @@ def _layernorm_row_means_kernel(
 
     Arguments as in the backward kernel. Grid: (n_rows,).
     """
-    # BEGIN SOLUTION handout/layernorm.md
     row = tl.program_id(0).to(tl.int64)
     mean = tl.load(mean_ptr + row * stride_mr)
     rstd = tl.load(rstd_ptr + row * stride_sr)
@@ -353,4 +351,6 @@ def _layernorm_row_means_kernel(
         along_sums += w * grad_y * (x - mean) * rstd
     tl.store(row_means_ptr + row * stride_rr, tl.sum(h_sums, axis=0) / d)
     tl.store(row_means_ptr + stride_rk + row * stride_rr, tl.sum(along_sums, axis=0) / d)
-    # END SOLUTION
+
+
+# END SOLUTION
