@@ -9,7 +9,9 @@ import functools
 import gc
 import json
 import math
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, assert_never
 
 import torch
@@ -18,31 +20,46 @@ from assignment.calling.requests import WrongReturn, results
 from assignment.protocol.replies import Ok
 from assignment.protocol.requests import Give, Hold, Release, TakeTurns, Timeable
 from assignment.protocol.wire import DTYPES
-from assignment.pytorch_private import construct_storage_from_data_pointer, new_shared_cuda, sleep_on_gpu
+from assignment.pytorch_private import Argument, construct_storage_from_data_pointer, new_shared_cuda, sleep_on_gpu
 
-# cycles, some milliseconds: the GPU waits so long before a run, and what is to be launched lines up
-AHEAD = 5_000_000
+# The GPU waits before a run, while what is to be launched lines up: somewhat longer than launching took last time.
+LEAST_S, MOST_S, LONGER = 0.0025, 0.1, 1.25
+CYCLES_A_S = 2e9  # of a multiprocessor, at the most
 slots: list[list[torch.Tensor]] = []  # the inputs of each
 _outputs: list[list[torch.Tensor]] = []  # where results are to be copied
 _kept: list[Any] = []  # what the calls of the last run returned
 
 
+@dataclass(frozen=True)
+class Taken:
+    """What calls took, one after the other."""
+
+    seconds: float  # a call, on the GPU
+    host_s: float  # a call, until it was launched
+    is_held: bool  # the GPU began when all were
+
+
+class _Wait:
+    """How long the GPU waits before the next run."""
+
+    seconds = LEAST_S
+
+
 def answer(function: Callable | None, request: Timeable) -> tuple[Ok, list]:
     """Return the reply, without tensors; the function is None until one is prepared, after slots are held."""
-    seconds = 0.0
     match request:
         case Hold():
             hold(request)
         case TakeTurns():
             assert function is not None
-            seconds = run(function, request)
+            return run(function, request), []
         case Give():
             give(request)
         case Release():
             release()
         case _:
             assert_never(request)
-    return Ok((), bare=False, events_s=seconds), []
+    return Ok((), bare=False), []
 
 
 def hold(request: Hold) -> None:
@@ -50,6 +67,7 @@ def hold(request: Hold) -> None:
     _kept.clear()
     gc.collect()
     torch.cuda.empty_cache()
+    _Wait.seconds = LEAST_S
     gc.disable()  # until the process ends: no collection falls into what is timed
     memory = shared(json.dumps(request.memory))
     slots[:] = [[placed(memory, *spec) for spec in slot] for slot in request.slots]
@@ -77,21 +95,31 @@ def shared(handle: str) -> torch.UntypedStorage:
     )  # fmt: skip
 
 
-def run(function: Callable, request: TakeTurns) -> float:
+def run(function: Callable, request: TakeTurns) -> Ok:
     """Call the function once for each slot named; returns the mean seconds of a call.
 
     All calls are timed together: kernels could do the work of others ahead, and keep it in memory.
     """
     _kept.clear()
-    turns, options = request.turns, request.options
+    took = taken([functools.partial(function, *slots[i], **request.options) for i in request.turns], _kept)
+    return Ok((), bare=False, events_s=took.seconds, host_s=took.host_s, is_held=took.is_held)
+
+
+def taken(calls: Sequence[Callable], results: list[Argument]) -> Taken:
+    """Make calls while the GPU waits, and keep what they return; a wait that was too short is longer the next time."""
     marks = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
-    sleep_on_gpu(AHEAD)
+    sleep_on_gpu(int(CYCLES_A_S * _Wait.seconds))
     marks[0].record()
-    for i in turns:
-        _kept.append(function(*slots[i], **options))
+    began = time.perf_counter()
+    for call in calls:
+        results.append(call())
+    host_s = time.perf_counter() - began
     marks[1].record()
+    is_held = not marks[0].query()
     torch.cuda.synchronize()
-    return marks[0].elapsed_time(marks[1]) / 1e3 / len(turns)
+    _Wait.seconds = min(max(LEAST_S, LONGER * host_s), MOST_S)
+    seconds = marks[0].elapsed_time(marks[1]) / 1e3
+    return Taken(seconds / len(calls), host_s / len(calls), is_held)
 
 
 def give(request: Give) -> None:

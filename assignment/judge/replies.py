@@ -27,7 +27,8 @@ MOST = {  # of other lists
 MAX_NAME = 200  # characters
 LINES = ("name", "path", "constants", "config", "spilled_at")  # of a kernel
 SAID = ("unstored", "notes", "evidence", "doubts", "nans", "orders", "reads", "unplayed")  # beside the results
-MEASURED = ("events_s", "peak", "tuned", "constants", "constants_of")  # likewise; nothing where it cannot be read
+# likewise; nothing where it cannot be read
+MEASURED = ("events_s", "host_s", "is_held", "peak", "tuned", "constants", "constants_of")
 SITE = re.compile(r"[^\n]+:\d+:\d+:\w+")  # path, line, column and kind of an expression in a kernel
 KINDS = (Ok, Raised, Failed, Fault, Compiled, Broken)
 BESIDE = [each.name for each in fields(AnyReply)]

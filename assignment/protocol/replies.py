@@ -51,6 +51,8 @@ class Ok(AnyReply):
     reads: tuple[str, ...] = ()  # where host code read the value of a stand-in
     unplayed: tuple[Said, ...] = ()  # which operations took part that are not played
     events_s: float = 0.0  # of a call that was timed on a GPU,
+    host_s: float = 0.0  # of which launching took so much,
+    is_held: bool = False  # while the GPU did not begin yet,
     peak: int = 0  # the bytes that it takes,
     tuned: tuple[float, ...] = ()  # and the seconds of its launches that have alternatives
     constants: tuple[dict[str, list[str]], ...] = ()  # of launches of a call that is compiled, by place

@@ -294,7 +294,7 @@ def _empty_strided(size: Iterable[int], stride: Iterable[int], dtype: torch.dtyp
 def _product(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     """Return a matrix product whose result has the dtype that is asked for."""
 
-    def call(*args: Any, out: torch.Tensor | None = None, **kwargs: Any) -> torch.Tensor:
+    def call(*args: Argument, out: torch.Tensor | None = None, **kwargs: Argument) -> torch.Tensor:
         (dtype,) = (value for value in args if isinstance(value, torch.dtype))
         result = function(*(value.to(dtype) for value in args if isinstance(value, torch.Tensor)), **kwargs)
         return result if out is None else out.copy_(result)

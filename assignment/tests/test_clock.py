@@ -72,6 +72,9 @@ class Event:
     def record(self):
         self.at_s = clock_s[0]
 
+    def query(self):
+        return False
+
     def elapsed_time(self, end):
         return 1e3 * (end.at_s - self.at_s)
 
@@ -202,6 +205,29 @@ def test_work_that_is_done_ahead_is_timed(track):
     track.hold(contestant)
     track.round(contestant, record)
     assert record.calls == [pytest.approx(1e-4)]
+
+
+def test_the_gpu_waits_as_long_as_launching_took(track, monkeypatch):
+    """Up to a limit; a run in which it began too soon is repeated, but not for ever"""
+    host_s, waits, begun = [0.0], [], iter([True, False, *[True] * clock.TRIES])
+    monkeypatch.setattr(timed.time, "perf_counter", lambda: host_s[0])
+    monkeypatch.setattr(timed, "sleep_on_gpu", lambda cycles: waits.append(cycles / timed.CYCLES_A_S))
+    monkeypatch.setattr(Event, "query", lambda event: next(begun))
+
+    def launched(x, weight):
+        host_s[0] += 1e-3
+        return honest(x, weight)
+
+    contestant, record = clock.Contestant("submission", Player(launched, 1e-4).ask), clock.Record()
+    track.hold(contestant)
+    track.round(contestant, record)
+    long_s = timed.LONGER * 1e-3 * track.n_slots
+    assert waits == [pytest.approx(timed.LEAST_S), pytest.approx(min(long_s, timed.MOST_S))]
+    assert waits[1] > waits[0]
+    track.round(contestant, record)
+    assert len(waits) == 2 + clock.TRIES
+    assert record.host == [pytest.approx(1e-3)] * 2
+    assert record.calls == [pytest.approx(1e-4, rel=0.02)] * 2
 
 
 def test_the_memory_is_let_go(track, monkeypatch):

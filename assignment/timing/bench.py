@@ -43,6 +43,7 @@ class BenchRow:
     microseconds: float
     low: float
     high: float
+    host: float  # microseconds until a call is launched
     tflops: float  # of the products of matrices
     tb_per_s: float  # of the bytes that must move
     roof: float  # the least time that this GPU needs, over this one
@@ -120,6 +121,7 @@ def row_of(work: Workload, name: str, timing: clock.Timing, roof: Roof) -> Bench
         round(1e6 * timing.seconds, 2),
         round(1e6 * timing.low, 2),
         round(1e6 * timing.high, 2),
+        round(1e6 * timing.host_s, 2),
         operations / timing.seconds / 1e12,
         nbytes / timing.seconds / 1e12,
         roof.least_seconds(nbytes, operations) / timing.seconds,
@@ -173,13 +175,15 @@ def table(rows: list[BenchRow]) -> Table:
     names = [name for name in TITLES if any(row.contestant == name for row in rows)]
     is_product = any(row.tflops for row in rows)
     unit = "TFLOP/s" if is_product else "TB/s"
-    made = Table(title=f"{rows[0].function}: {unit}, % of the roof", box=None, padding=(0, 1, 0, 0))
+    made = Table(title=f"{rows[0].function}: {unit}, % of the roof", box=None, padding=(0, 1, 0, 0), pad_edge=False)
     made.add_column("n × d", no_wrap=True)
     for name in names:
         made.add_column(HEADINGS[name], justify="right", no_wrap=True)
+    made.add_column("host\nµs", justify="right", no_wrap=True)
     for size in dict.fromkeys(row.size for row in rows):
         cells = {row.contestant: row for row in rows if row.size == size}
-        made.add_row(size, *(_cell(cells.get(name), is_product) for name in names))
+        ours = cells.get(SUBMISSION)
+        made.add_row(size, *(_cell(cells.get(name), is_product) for name in names), f"{ours.host:.0f}" if ours else "–")
     return made
 
 
