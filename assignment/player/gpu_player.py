@@ -120,6 +120,7 @@ class GpuPlayer:
         self.kernels = Kernels(sources, triton.jit)
         self.storages = Storages(DEVICE)
         self.work: Any = _Unwatched()
+        self.recording = None  # a simulator keeps its launches
 
     def play(self, program: Program, tensors: list[torch.Tensor]) -> list[list[torch.Tensor]]:
         """Return the results of a call on these tensors.

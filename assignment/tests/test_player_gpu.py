@@ -84,7 +84,6 @@ TIMED = """weighted_sum_forward weighted_sum_backward rmsnorm_forward rmsnorm_ba
     flash_backward_triton"""
 
 
-@pytest.mark.slow
 def test_what_is_timed_computes_what_the_functions_compute():
     """Recorded, warmed up, tuned, prepared and run on two slots, in the simulator"""
     root = Path(__file__).resolve().parents[2]
