@@ -68,7 +68,6 @@ DEVICE_CONSTRUCTORS = frozenset(_device_constructors())  # as PyTorch has them: 
 construct_storage_from_data_pointer = torch._C._construct_storage_from_data_pointer
 new_shared_cuda = torch.UntypedStorage._new_shared_cuda
 parse_to = torch._C._nn._parse_to
-CUDA_KEY = torch._C.DispatchKey.CUDA
 is_for = torch._C._dispatch_has_kernel_for_dispatch_key
 has_kernel = torch._C._dispatch_has_kernel
 operation_names = torch._C._dispatch_get_all_op_names

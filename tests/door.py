@@ -26,7 +26,7 @@ class Returned:
     """What one operator of a call returns: its schema, such as "cs336::rmsnorm(Tensor x, …) -> Tensor", and forms."""
 
     schema: str
-    forms: list[tuple[str, list[int], list[int]]]  # dtype, sizes and strides
+    forms: Sequence[Sequence[Any]]  # dtype, sizes and strides
     place: str  # of the line that calls it
 
 
@@ -86,6 +86,12 @@ class Run(Protocol):
         grad is the gradient of the result; without it that of its sum is taken. Interleaved, the function is called
         once more, on other values and with its switches flipped, before the gradients are asked for. With `split`, the
         tensors numbered there are halved along their first dimension, and two calls in one graph get a half each.
+        """
+
+    def advise(self, function: str, script: str) -> None:
+        """Tell what `advice(function)` of a script returns, at no cost of points; function(name) finds a function.
+
+        It runs where the submission's code runs, in the simulator and with torch.compile.
         """
 
     def inferred(self, function: str, *tensors: Tensor, **options: Any) -> Results:

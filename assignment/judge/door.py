@@ -11,7 +11,7 @@ from torch import Tensor
 from assignment import text
 from assignment.compiling.targets import TARGETS
 from assignment.confined.confinement import ADDRESS_SPACE
-from assignment.judge import compiled, configurations, rounds, traces, transcript, words
+from assignment.judge import compiled, configurations, replies, rounds, traces, transcript, words
 from assignment.judge.errors import SubmissionError, meant_by
 from assignment.judge.pool import Pool
 from assignment.judge.replies import Broken, Compiled, Failed, Fault, NoResult, Ok, Raised, SaysBroken
@@ -19,7 +19,7 @@ from assignment.judge.returned import fits, same_bits, share_memory
 from assignment.protocol import requests
 from assignment.protocol.messages import Option, Options
 from assignment.protocol.program import Launch, Program
-from assignment.protocol.requests import Again, Call, Called, Direct, Gradients, Inferred, Kept, Largest, Traced
+from assignment.protocol.requests import Again, Call, Called, Direct, Gradients, Inferred, Kept, Largest, Script, Traced
 from assignment.protocol.said import Places, Said
 from assignment.sandbox.worker_client import WorkerDied
 from assignment.simulator.kept_triton import has_compiler
@@ -32,6 +32,7 @@ from tests.door import Costs, Results, Returned
 
 MAY_BE_CALLED = "handout/grading.md#what-may-be-called"
 IN_CONFIGURATION = ", its autotuned kernels in configuration {} of those left after pruning"
+ADVICE = "advice, from where your code runs"
 ON_GPU = ", on a GPU of {} multiprocessors"
 READ = f"host code runs on other values than these, and what it read was one of those ({MAY_BE_CALLED}):"
 NOT_THE_WORK = (  # by whether it was to be that of kernels
@@ -205,9 +206,22 @@ class Run:
             pair.settle()
         with_data, without = traces.parts(program or Program())
         if ended or not program:
-            self._call += traces.WITHOUT_DATA if without else ""
+            self._call += "" if without is None else traces.WITHOUT_DATA
             raise meant_by(ended)
-        return traces.paired(with_data, without or [])
+        return traces.paired(with_data, without)
+
+    def advise(self, function: str, script: str) -> None:
+        """Have a script run beside the submission, and what it says told, at no cost of points."""
+        self._expect_callable(function)
+        try:
+            came, results = self._pool.beside("script").ask(
+                Script(**operators.called(function), options={}, source=script), []
+            )
+            reply = replies.read(came, len(results))
+            said = reply.notes if isinstance(reply, Ok) else [str(getattr(reply, "message", "it cannot be read"))]
+        except WorkerDied as error:
+            said = [f"its process has ended: {error}"]
+        append_new(self.notes, [f"{ADVICE}: {one}" for one in said])
 
     def inferred(self, function: str, *tensors: Tensor, **options: Option) -> Results:
         """Return the result of a call under torch.no_grad()."""

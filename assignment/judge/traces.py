@@ -1,7 +1,6 @@
 """What a compiler sees of a call, from the program of its recording: the operators with data, and without."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from assignment.judge.errors import SubmissionError
 from assignment.protocol.program import Launch, OperatorCall, Program, Repeat
@@ -29,15 +28,14 @@ def parts(program: Program) -> tuple[list[Returned], list[Returned] | None]:
 
 
 def _returned(program: Program, call: OperatorCall) -> Returned:
-    forms: list[Any] = [tuple(form) for form in call.returned]
-    return Returned(call.schema, forms, str(program.lines[call.line]))
+    return Returned(call.schema, call.returned, str(program.lines[call.line]))
 
 
-def paired(with_data: Sequence[Returned], without: Sequence[Returned]) -> list[tuple[Returned, Returned]]:
+def paired(with_data: Sequence[Returned], without: Sequence[Returned] | None) -> list[tuple[Returned, Returned]]:
     """Return each operator's two calls; raises SubmissionError where they are not calls of the same."""
-    names = [", ".join(one.schema.partition("(")[0] for one in those) or "none" for those in (with_data, without)]
+    names = [", ".join(one.schema.partition("(")[0] for one in those) or "none" for those in (with_data, without or ())]
     if names[0] != names[1]:
         raise SubmissionError(score.FAIL, OTHERS.format(*names))
     if not with_data:
         raise SubmissionError(score.FAIL, NONE)
-    return list(zip(with_data, without, strict=True))
+    return list(zip(with_data, without or (), strict=True))

@@ -108,6 +108,13 @@ class KeptLaunches:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Script(OfFunction):
+    """To run a script of the specification, whose `advice` gets the functions in the file of this one."""
+
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Compile:
     """To compile the launches of programs, which are its tensors, for GPUs that are not there."""
 
@@ -168,9 +175,12 @@ Playable: TypeAlias = Recordable | Kept | Costs | Largest
 Timeable: TypeAlias = Hold | TakeTurns | Give | Release
 Timed: TypeAlias = Timeable | Warm | Prepare | Tune
 OnGpu: TypeAlias = Playable | Timed
-Request: TypeAlias = Load | OnGpu | Traced | Compile | KeptLaunches
+Request: TypeAlias = Load | OnGpu | Traced | Compile | KeptLaunches | Script
 InPlay: TypeAlias = Playable | KeptLaunches
-SERVED = {"record": Recordable | Traced, "play": InPlay, "compile": Compile, "gpu": OnGpu, "cuda": Direct | Timeable}
+SERVED = {
+    "record": Recordable | Traced, "play": InPlay, "compile": Compile, "gpu": OnGpu, "cuda": Direct | Timeable,
+    "script": Script,
+}  # fmt: skip
 _Called = TypeVar("_Called", bound=Called)
 
 

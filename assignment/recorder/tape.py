@@ -223,7 +223,7 @@ class Tape(TorchDispatchMode):
     ) -> Argument:
         kwargs = kwargs or {}
         if bodies.is_custom(func):
-            return bodies.called(func, args, kwargs, self.is_on_gpu)
+            return theirs(func, *args, **kwargs)
         if func._can_decompose() and (parts := self._decomposed(func, args, kwargs)) is not NotImplemented:
             return parts
         with self.lock:

@@ -5,16 +5,12 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from unittest import mock
 
-import torch
 from torch.autograd.function import BackwardCFunction
 from torch.library import Library
 from torch.overrides import TorchFunctionMode
 
 from assignment.pytorch_private import (
-    CUDA_KEY,
     Argument,
-    Arguments,
-    Keywords,
     OpOverload,
     TorchDispatchMode,
     disable_current_modes,
@@ -23,14 +19,14 @@ from assignment.pytorch_private import (
     n_function_modes,
     pop_dispatch_mode,
     pop_function_mode,
-    tensors_of,
 )
 from assignment.whose import theirs
 
 Mode = TorchDispatchMode | TorchFunctionMode
 OF_PYTORCH = ("aten", "prim", "prims")  # whose operations are what they are, whatever is put in their place
-BACKENDS = ("CompositeExplicitAutograd", "CPU", "CUDA")  # where modes are off: they have had the operation itself
-_CUSTOM = set[str]()
+BACKENDS = ("CompositeExplicitAutograd", "CPU")  # where modes are off: they have had the operation itself
+ON_CPU = {"CUDA": "CPU", "AutogradCUDA": "AutogradCPU"}  # where all tensors lie
+_BODIES: dict[tuple[str, str], Callable[..., Argument]] = {}  # by operator and backend
 _LIBRARIES: list[Library] = []
 
 
@@ -48,22 +44,14 @@ def following(modes: Sequence[Mode], function: Callable[..., Argument]) -> Calla
 
 def forget() -> None:
     """Take back what host code has registered by torch.library: its files are imported again."""
+    _BODIES.clear()
     while _LIBRARIES:
         _LIBRARIES.pop()._destroy()
 
 
 def is_custom(operation: OpOverload) -> bool:
     """Return whether host code has defined an operation, by torch.library: its body is followed."""
-    return operation._schema.name in _CUSTOM
-
-
-def called(
-    operation: OpOverload, args: Arguments, kwargs: Keywords, is_on_gpu: Callable[[torch.Tensor], bool]
-) -> Argument:
-    """Call an operation with what is registered for the device of its tensors, which all lie in ordinary memory."""
-    if is_custom(operation) and any(map(is_on_gpu, tensors_of((args, kwargs)))) and is_for(operation.name(), "CUDA"):
-        return theirs(operation._op_dk, CUDA_KEY, *args, **kwargs)
-    return theirs(operation, *args, **kwargs)
+    return operation._schema.name in {name.partition(".")[0] for name, _ in _BODIES}
 
 
 def _made(make: Callable[..., None]) -> Callable[..., None]:
@@ -77,16 +65,24 @@ def _made(make: Callable[..., None]) -> Callable[..., None]:
 
 
 def _implemented(modes: Sequence[Mode], implement: Callable[..., None]) -> Callable[..., None]:
-    """Return Library.impl, by which custom_op and triton_op register too, with the modes on in bodies of operators."""
+    """Return Library.impl, by which custom_op and triton_op register too, with the modes on in bodies of operators.
+
+    What is for a GPU stands where tensors of the CPU find it, in place of what is for them.
+    """
 
     def implemented(
         library: Library, name: str | OpOverload, body: Callable[..., Argument], key: str = "", **how: bool
     ) -> None:
-        if library.ns not in OF_PYTORCH and key in BACKENDS:
-            name = name if isinstance(name, str) else name._schema.name
-            _CUSTOM.add(f"{library.ns}::{name.rpartition('::')[2].partition('.')[0]}")
-            body = following(modes, body)
-        theirs(implement, library, name, body, key, **how)
+        to = ON_CPU.get(key, key)
+        if library.ns in OF_PYTORCH or to not in BACKENDS:
+            return theirs(implement, library, name, body, to, **how)
+        full = name if isinstance(name, str) else name.name()
+        operator = f"{library.ns}::{full.rpartition('::')[2]}"
+        is_there = is_for(operator, to)
+        if to != key or not is_there:
+            _BODIES[operator, to] = following(modes, body)
+        if not is_there:
+            theirs(implement, library, name, lambda *args, **kwargs: _BODIES[operator, to](*args, **kwargs), to, **how)
 
     return implemented
 

@@ -29,7 +29,7 @@ from assignment.pytorch_private import (
 from assignment.whose import theirs
 
 from .autocast import cast
-from .bodies import called, following
+from .bodies import following
 from .host import Driver
 from .one_gpu import answer_as
 from .properties import H100
@@ -177,7 +177,7 @@ class StorageDevices(TorchDispatchMode):
         kwargs = kwargs or {}
         given = [tensor.untyped_storage() for tensor in tensors_of((args, kwargs)) if has_storage(tensor)]
         given += [value for value in args if isinstance(value, torch.UntypedStorage)]  # type: ignore[misc]  # of set_
-        result = called(func, args, kwargs, self.is_on_gpu)
+        result = func(*args, **kwargs)
         is_first = func._schema.name == "aten::lift_fresh"
         inputs = set() if is_first else {storage._cdata for storage in given}
         is_of_cpu = bool(given) and all(map(self._is_on_cpu, given))

@@ -12,11 +12,18 @@ Argument = tuple[str, str, Any]  # type, name and default; "" of one without
 NAMESPACE = "cs336::"
 
 
-def schemas(points: float, claim: str, subject: Subject, cases: Cases, name: str, arguments: list[Argument]) -> Test:
-    """Return a check of the schema of an operator that each call makes, and that no operator writes to its inputs."""
+def schemas(
+    points: float, claim: str, subject: Subject, cases: Cases, name: str, arguments: list[Argument], script: str = ""
+) -> Test:
+    """Return a check of the schema of an operator that each call makes, and that no operator writes to its inputs.
+
+    What the script says of the submission is told beside it.
+    """
 
     @parametrized("case", cases)
     def test(run: Any, rng: Generator, case: Any) -> None:
+        if script:
+            run.advise(subject.function, script)
         calls = [one for one, _ in run.traced(subject.function, *case.tensors(subject, rng), **case.options)]
         for call in calls:
             _expect_no_alias(call)

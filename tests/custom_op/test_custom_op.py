@@ -1,5 +1,7 @@
 """RMSNorm and attention registered as operators of torch.library, for practice."""
 
+from pathlib import Path
+
 import torch
 
 from tests import layouts, rows
@@ -134,6 +136,7 @@ test_rmsnorm_op_schema = schemas(
     shapes({"three dimensions": batches_of_rows}),
     "cs336::rmsnorm",
     [("Tensor", "x", ""), ("Tensor", "weight", ""), ("float", "eps", 1e-5)],
+    script=(Path(__file__).parent / "block.py").read_text(encoding="utf-8"),
 )
 test_attention_op_schema = schemas(
     1,
