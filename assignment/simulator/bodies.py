@@ -57,8 +57,8 @@ def is_custom(operation: OpOverload) -> bool:
 def _made(make: Callable[..., None]) -> Callable[..., None]:
     """Return Library.__init__, which remembers the library."""
 
-    def made(library: Library, *how: str) -> None:
-        theirs(make, library, *how)
+    def made(library: Library, ns: str, kind: str, dispatch_key: str = "") -> None:
+        theirs(make, library, ns, kind, ON_CPU.get(dispatch_key, dispatch_key))
         _LIBRARIES.append(library)
 
     return made
@@ -71,18 +71,21 @@ def _implemented(modes: Sequence[Mode], implement: Callable[..., None]) -> Calla
     """
 
     def implemented(
-        library: Library, name: str | OpOverload, body: Callable[..., Argument], key: str = "", **how: bool
+        library: Library, op_name: str | OpOverload, fn: Callable[..., Argument], dispatch_key: str = "", **how: bool
     ) -> None:
+        key = dispatch_key or library.dispatch_key
         to = ON_CPU.get(key, key)
         if library.ns in OF_PYTORCH or to not in BACKENDS:
-            return theirs(implement, library, name, body, to, **how)
-        full = name if isinstance(name, str) else name.name()
-        operator = f"{library.ns}::{full.rpartition('::')[2]}"
+            return theirs(implement, library, op_name, fn, to, **how)
+        name = op_name if isinstance(op_name, str) else op_name.name()
+        operator = f"{library.ns}::{name.rpartition('::')[2]}"
         is_there = is_for(operator, to)
         if to != key or not is_there:
-            _BODIES[operator, to] = following(modes, body)
+            _BODIES[operator, to] = following(modes, fn)
         if not is_there:
-            theirs(implement, library, name, lambda *args, **kwargs: _BODIES[operator, to](*args, **kwargs), to, **how)
+            theirs(
+                implement, library, op_name, lambda *args, **kwargs: _BODIES[operator, to](*args, **kwargs), to, **how
+            )
 
     return implemented
 
@@ -90,8 +93,10 @@ def _implemented(modes: Sequence[Mode], implement: Callable[..., None]) -> Calla
 def _faked(modes: Sequence[Mode], register: Callable[..., None]) -> Callable[..., None]:
     """Return Library._register_fake, with the modes on in fake implementations."""
 
-    def registered(library: Library, name: str, fake: Callable[..., Argument], *how: int, **more: bool) -> None:
-        theirs(register, library, name, following(modes, fake), *how, **more)
+    def registered(
+        library: Library, op_name: str, fn: Callable[..., Argument], _stacklevel: int = 1, **how: bool
+    ) -> None:
+        theirs(register, library, op_name, following(modes, fn), _stacklevel, **how)
 
     return registered
 

@@ -46,10 +46,19 @@ def code(*lines, body="pass", fake=FAKE):
     return OPERATOR.replace("BODY", body).replace("FAKE", fake) + defined(*(lines or [WRAPPED]))
 
 
-@pytest.mark.parametrize("key", ["CUDA", "CPU", "CompositeExplicitAutograd"])
-def test_bodies_are_recorded_for_any_device(at, key):
-    told = at.steps(f'{LIBRARY}library.impl("doubled", lambda x: copied(x) * 2, "{key}")\n{defined(WRAPPED)}', X)
-    assert names(told) == ["empty_like", "launch", "mul"]
+@pytest.mark.parametrize(
+    "registered",
+    [
+        'library.impl("doubled", BODY, "CUDA")',
+        'library.impl(op_name="doubled", fn=BODY, dispatch_key="CPU")',
+        'library.impl(torch.ops.ours.doubled.default, BODY, "CompositeExplicitAutograd")',
+        'more = torch.library.Library("ours", "IMPL", "CUDA"); more.impl("doubled", BODY)',
+        'torch.library.impl("ours::doubled", "cuda", BODY, lib=library)',
+    ],
+)
+def test_bodies_are_recorded_for_any_device(at, registered):
+    registered = registered.replace("BODY", "lambda x: copied(x) * 2")
+    assert names(at.steps(f"{LIBRARY}{registered}\n{defined(WRAPPED)}", X)) == ["empty_like", "launch", "mul"]
 
 
 @pytest.mark.parametrize("keys", [("CPU", "CUDA"), ("CUDA", "CPU")])

@@ -1,6 +1,6 @@
 """Operators that launch nothing of their own, or are there for the compiler alone."""
 
-from assignment.bank.cheats import Cheat, by_torch
+from assignment.bank.cheats import LOSES, Cheat, by_torch
 
 BY_PYTORCH = """
 def rmsnorm_op(x, weight, eps=1e-5):
@@ -32,6 +32,7 @@ CHEATS = [
         "rmsnorm_by_torch_in_the_body",
         "custom_op",
         IN_THE_BODY,
+        LOSES,
         loses=("rmsnorm_op_values",),
         evidence=r"cs336_kernels/practice/custom_op\.py:\d+",
     ),
@@ -39,6 +40,7 @@ CHEATS = [
         "an_operator_for_the_compiler_alone",
         "custom_op",
         FOR_THE_COMPILER,
+        LOSES,
         loses=("rmsnorm_op_schema", "rmsnorm_op_fake"),
         evidence="another call than the one that is made",
     ),
