@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch import _tensor_str as tensor_str
 from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
-from torch._library.custom_ops import OPDEFS
 from torch._ops import OpOverload, OpOverloadPacket
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.cuda import _sleep as sleep_on_gpu
 from torch.overrides import _pop_mode as pop_function_mode
 from torch.utils._device import _device_constructors
@@ -58,10 +58,17 @@ def is_in_memory(tensor: Tensor) -> bool:
         return tensor.layout == torch.strided and tensor.device.type == "cpu"
 
 
+def faked(mode: FakeTensorMode, tensor: Tensor) -> Tensor:
+    """Return a tensor of this form without data, on the CPU, whatever a function mode says of its device."""
+    with torch._C.DisableTorchFunction():
+        return mode.from_tensor(tensor)
+
+
 DEVICE_CONSTRUCTORS = frozenset(_device_constructors())  # as PyTorch has them: some are replaced later
 construct_storage_from_data_pointer = torch._C._construct_storage_from_data_pointer
 new_shared_cuda = torch.UntypedStorage._new_shared_cuda
 parse_to = torch._C._nn._parse_to
+is_for = torch._C._dispatch_has_kernel_for_dispatch_key
 has_kernel = torch._C._dispatch_has_kernel
 operation_names = torch._C._dispatch_get_all_op_names
 n_dispatch_modes = torch._C._len_torch_dispatch_stack

@@ -4,6 +4,7 @@
     play      plays programs in the simulator (assignment/player); the submission is not there
     compile   compiles the launches of programs; the submission is not there
     gpu       plays programs on a GPU; the submission is not there
+    script    imports the submission and runs scripts of the specification beside it, in the simulator
     cuda      imports what submissions are compared with in speed, and runs it on a GPU
 
 Runs as a separate program, `python -I worker.py SETUP`, SETUP being a JSON object: "runtime", the
@@ -74,7 +75,7 @@ def main() -> None:
 
 def prepare(role: str) -> None:
     """Load what every submission needs, with fresh memory full of NaN where kernels run."""
-    if role in ("play", "cpu"):
+    if role in ("play", "script", "cpu"):
         from assignment.simulator import install  # not there in other roles
 
         install()
@@ -117,6 +118,10 @@ def session_of(role: str) -> Callable[[Path], Session]:
         from assignment.player.gpu_player import GpuSession  # not there in other roles
 
         return lambda folder: GpuSession().answer
+    if role == "script":
+        from assignment.recorder.scripts import ScriptSession  # not there in other roles
+
+        return lambda folder: ScriptSession(folder).answer
     from assignment.host import direct  # not there in other roles
 
     return lambda folder: direct.DirectSession(folder, role).answer

@@ -21,6 +21,15 @@ class Costs:
     beside: int  # all bytes that are read and written, but those of `read` and `written`
 
 
+@dataclass(frozen=True)
+class Returned:
+    """What one operator of a call returns: its schema, such as "cs336::rmsnorm(Tensor x, …) -> Tensor", and forms."""
+
+    schema: str
+    forms: Sequence[Sequence[Any]]  # dtype, sizes and strides
+    place: str  # of the line that calls it
+
+
 class Run(Protocol):
     """The `run` fixture: run("rmsnorm_forward", x, weight, eps=1e-5). What goes wrong in a call fails the test."""
 
@@ -69,12 +78,29 @@ class Run(Protocol):
         wrt: Sequence[int] | None = None,
         times: int = 1,
         interleaved: bool = False,
+        split: Sequence[int] = (),
         options: dict[str, Any] | None = None,
     ) -> list[tuple[Tensor, ...]]:
         """Return the gradients for the tensors numbered in wrt (default: all), asked for `times` times.
 
         grad is the gradient of the result; without it that of its sum is taken. Interleaved, the function is called
-        once more, on other values and with its switches flipped, before the gradients are asked for.
+        once more, on other values and with its switches flipped, before the gradients are asked for. With `split`, the
+        tensors numbered there are halved along their first dimension, and two calls in one graph get a half each.
+        """
+
+    def advise(self, function: str, script: str) -> None:
+        """Tell what `advice(function)` of a script returns, at no cost of points; function(name) finds a function.
+
+        It runs where the submission's code runs, in the simulator and with torch.compile.
+        """
+
+    def inferred(self, function: str, *tensors: Tensor, **options: Any) -> Results:
+        """Return the result of a call under torch.no_grad() with inputs that want gradients: it has no graph."""
+
+    def traced(self, function: str, *tensors: Tensor, **options: Any) -> list[tuple[Returned, Returned]]:
+        """Return what each operator of torch.library returns in a call and its backward pass, with data and without.
+
+        Without data the call is made on fake tensors, as a compiler does it; a launch there fails the test.
         """
 
     def kept_bytes(self, function: str, *tensors: Tensor, **options: Any) -> tuple[int, tuple[Tensor, ...]]:

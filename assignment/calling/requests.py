@@ -17,7 +17,7 @@ from assignment.calling.probes import OF_EARLIER, InputsBefore, Returned
 from assignment.protocol import wire
 from assignment.protocol.messages import Options
 from assignment.protocol.replies import MAX_NOTE, Fault, Ok, told
-from assignment.protocol.requests import Again, Call, Called, Costs, Direct, Gradients, Kept, Largest
+from assignment.protocol.requests import Again, Call, Called, Costs, Direct, Gradients, Inferred, Kept, Largest
 from assignment.protocol.said import Said
 from assignment.whose import theirs
 
@@ -100,7 +100,18 @@ def watched(tensors: list, request: Direct, device: str) -> "Iterator[calls.Call
 
 def call(function: Callable, request: Called, tensors: list) -> tuple[list[list], bool]:
     """Return the results."""
+    if isinstance(request, Inferred):
+        return inferred(function, request, tensors)
     outputs, bare = results(theirs(function, *tensors, **request.options))
+    return [outputs], bare
+
+
+def inferred(function: Callable, request: Inferred, tensors: list) -> tuple[list[list], bool]:
+    """Return the results under torch.no_grad(): they have no graph."""
+    with torch.no_grad():
+        outputs, bare = results(theirs(function, *[tensor.requires_grad_() for tensor in tensors], **request.options))
+    if any(output.requires_grad for output in outputs):
+        raise WrongReturn("returned a tensor with a graph under torch.no_grad()")
     return [outputs], bare
 
 
@@ -132,6 +143,8 @@ def gradients(function: Callable, request: Gradients, tensors: list) -> tuple[li
     """
     wrt, times = request.wrt, request.times
     grad = tensors.pop() if request.has_grad else None
+    if request.split:
+        return of_halves(function, request, tensors, grad)
     inputs = [tensor.requires_grad_() if i in wrt else tensor for i, tensor in enumerate(tensors)]
     output = differentiable(function, request.options, inputs)
     if grad is not None and grad.shape != output.shape:
@@ -155,13 +168,27 @@ def gradients(function: Callable, request: Gradients, tensors: list) -> tuple[li
     return [list(gradients) for gradients in came], False
 
 
+def of_halves(
+    function: Callable, request: Gradients, tensors: list, grad: torch.Tensor | None
+) -> tuple[list[list], bool]:
+    """Return the gradients of two calls in one graph, each of half of the inputs in `split`, put together again."""
+    halves = [tensor.chunk(2) if i in request.split else (tensor, tensor) for i, tensor in enumerate(tensors)]
+    leaves = [tuple(half.detach().requires_grad_() for half in {id(x): x for x in both}.values()) for both in halves]
+    outputs = [differentiable(function, request.options, [leaf[i] for leaf in leaves]) for i in (0, -1)]
+    grads = [torch.ones_like(output) for output in outputs] if grad is None else grad.chunk(2)
+    flat = [half for leaf in leaves for half in leaf]
+    came = iter(theirs(torch.autograd.grad, outputs, flat, grads))
+    return [[torch.cat([next(came) for _ in leaf]) for leaf in leaves]], False
+
+
 def differentiable(function: Callable, options: Options, inputs: list) -> torch.Tensor:
     """Return the one tensor that a differentiable function returns."""
     outputs, bare = results(theirs(function, *inputs, **options))
     if not bare:
         raise WrongReturn("returned a tuple, expected a torch.Tensor")
     if not outputs[0].requires_grad:
-        raise WrongReturn("returned a tensor without a gradient: it must come from a torch.autograd.Function")
+        how = "it must come from a torch.autograd.Function, or an operator with register_autograd"
+        raise WrongReturn(f"returned a tensor without a gradient: {how}")
     return outputs[0]
 
 

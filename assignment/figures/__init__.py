@@ -14,6 +14,7 @@ FIGURES: dict[str, Callable[[], Drawing]] = {
     "memory": machine.memory,
     "roofline": machine.roofline,
     "stages": machine.stages,
+    "fusion_stops": machine.fusion_stops,
     "vector_add": tiles.vector_add,
     "tiles": tiles.programs_and_tiles,
     "shapes": tiles.shapes,

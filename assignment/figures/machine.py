@@ -122,3 +122,32 @@ def stages() -> Drawing:
         y += 32 * n_stages + 24
     drawing.note(left, y + 8, "hatched: loaded, and waiting for the products before it")
     return drawing
+
+
+def fusion_stops() -> Drawing:
+    """Draw a graph as a compiler has it: what it merges, and an operator that it does not look into."""
+    drawing = Drawing(720, 224, "What a compiler sees of an operator, and where its fusion stops")
+    kernels = [  # operations, colour
+        (("add", "cast"), "blue"),
+        (("cs336::rmsnorm",), "orange"),
+        (("product",), "grey"),
+        (("SiLU", "times"), "blue"),
+    ]
+    x, top, height = 20.0, 44, 40
+    for number, (names, colour) in enumerate(kernels):
+        widths = [8 * len(name) + 28 for name in names]
+        whole = sum(widths) + 10 * (len(widths) - 1) + 20
+        drawing.rect(x, top - 14, whole, height + 28, "none", f"{colour}-line", dash=True, radius=6)
+        if colour == "blue":
+            drawing.note(x + whole / 2, top - 20, "merged: one kernel", anchor="middle")
+        left = x + 10
+        for name, width in zip(names, widths, strict=True):
+            drawing.box(left, top, width, height, name, colour, size=12)
+            left += width + 10
+        if number:
+            drawing.arrow(x + 12, 158, x + 12, top + height + 16, "green-line")
+        drawing.arrow(x + whole - 12, top + height + 16, x + whole - 12, 158, "green-line")
+        x += whole + 28
+    drawing.box(20, 160, x - 48, 28, "memory: what one kernel leaves, and the next one reads", "green", size=12)
+    drawing.note(20, 212, "An operator is one box: its kernels are not looked into, and nothing is merged across it.")
+    return drawing

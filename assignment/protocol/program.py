@@ -86,6 +86,14 @@ def _is_mapping(program: "Program", value: Value) -> bool:
     )
 
 
+def _is_form(value: Value) -> bool:
+    """Return whether this is a tensor's dtype, sizes and strides."""
+    match value:
+        case [str(dtype), list(sizes), list(strides)] if dtype in DTYPES and len(sizes) == len(strides):
+            return all(map(is_natural, [*sizes, *strides]))
+    return False
+
+
 def _are_configurations(program: "Program", value: Value) -> bool:
     if not isinstance(value, list) or len(value) > MAX_CONFIGURATIONS:
         return False
@@ -225,13 +233,22 @@ class Free(NamedTuple):
     storages: Annotated[list[int], _is_list_of(lambda _, value: is_natural(value))]
 
 
+class OperatorCall(NamedTuple):
+    """A call of an operator that host code has defined, noted where it is traced."""
+
+    schema: Annotated[str, lambda _, value: is_text(value, MAX_STRING)]
+    returned: Annotated[list[list[Value]], lambda _, value: isinstance(value, list) and all(map(_is_form, value))]
+    line: Line
+
+
 class Repeat(NamedTuple):
     """The point at which the judge's handler calls the function a second time."""
 
 
-Step = Operation | Launch | WarmUp | Constant | Foreign | Read | Inputs | Free | Repeat
+Step = Operation | OperatorCall | Launch | WarmUp | Constant | Foreign | Read | Inputs | Free | Repeat
 KINDS: dict[str, type] = {
     "op": Operation,
+    "operator": OperatorCall,
     "launch": Launch,
     "warmup": WarmUp,
     "constant": Constant,

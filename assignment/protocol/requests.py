@@ -55,6 +55,14 @@ class Call(Called):
     """To return the results."""
 
 
+class Inferred(Call):
+    """To return the results under torch.no_grad(), of inputs that want gradients."""
+
+
+class Traced(Called):
+    """To tell which operators a differentiable call and its backward pass make, with data and without; no results."""
+
+
 class Again(Called):
     """To call, and to call again with a second half of tensors written over the first."""
 
@@ -67,6 +75,7 @@ class Gradients(Called):
     times: int
     has_grad: bool  # the last tensor is the gradient of the result
     interleaved: bool  # with another forward pass before the backward one
+    split: list[int] = field(default_factory=list)  # inputs of which half goes to each of two calls in one graph
 
 
 class Kept(Called):
@@ -96,6 +105,13 @@ class Sweep(Called):
 @dataclass(frozen=True)
 class KeptLaunches:
     """To return what the launches of the last call did, as simulator/model.py writes it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Script(OfFunction):
+    """To run a script of the specification, whose `advice` gets the functions in the file of this one."""
+
+    source: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,15 +168,19 @@ class Tune(OnSlots):
     """To play a program, and time its launches that have alternatives."""
 
 
-Direct: TypeAlias = Call | Again | Gradients | Kept | Costs | Largest  # by host code and kernels in one process
-Recordable: TypeAlias = Sweep | Call | Again | Gradients | Forward | Backward
+# by host code and kernels in one process
+Direct: TypeAlias = Call | Inferred | Again | Gradients | Kept | Costs | Largest
+Recordable: TypeAlias = Sweep | Call | Inferred | Again | Gradients | Forward | Backward
 Playable: TypeAlias = Recordable | Kept | Costs | Largest
 Timeable: TypeAlias = Hold | TakeTurns | Give | Release
 Timed: TypeAlias = Timeable | Warm | Prepare | Tune
 OnGpu: TypeAlias = Playable | Timed
-Request: TypeAlias = Load | OnGpu | Compile | KeptLaunches
+Request: TypeAlias = Load | OnGpu | Traced | Compile | KeptLaunches | Script
 InPlay: TypeAlias = Playable | KeptLaunches
-SERVED = {"record": Recordable, "play": InPlay, "compile": Compile, "gpu": OnGpu, "cuda": Direct | Timeable}
+SERVED = {
+    "record": Recordable | Traced, "play": InPlay, "compile": Compile, "gpu": OnGpu, "cuda": Direct | Timeable,
+    "script": Script,
+}  # fmt: skip
 _Called = TypeVar("_Called", bound=Called)
 
 

@@ -11,5 +11,6 @@ process says; it never gets a graded value, an expected value or the seed.
     wanted    what host code reads of a kernel that is not compiled yet
     kernels   describes kernels: where their source is, and what the names in it are bound to
     session   one submission: imports it, makes calls, and returns the program; `stubs` are not called twice
+    traces    calls with data and without, for what operators of torch.library return; `scripts` run beside a submission
     own_faults  faults of the recorder's own
 """

@@ -86,6 +86,7 @@ def install(tape: Tape, target: GPUTarget, answers: Answers) -> None:
     driver.set_active(_Driver(target, answers))
     pytorch: Any = torch
     pytorch.compile = pytorch.jit.script = _as_it_is
+    pytorch._disable_dynamo = _as_it_is  # loading it, for the body of each custom operator, takes a second
     pytorch.jit.trace = lambda function, *example, **options: function
     pytorch.set_default_device = lambda device: setattr(tape, "default_device", kind_of_device(device) or "cpu")
     pytorch.get_default_device = lambda: torch.tensor([]).device
@@ -123,5 +124,5 @@ class _Driver(Driver):
 
 
 def _as_it_is(model: Callable | None = None, *how: Any, **options: Any) -> Callable:
-    """Stand in for torch.compile and torch.jit.script: they return the function itself."""
+    """Stand in for torch.compile, torch.jit.script and what leaves a function out: they return the function itself."""
     return model if model is not None else functools.partial(_as_it_is, **options)

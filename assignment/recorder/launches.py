@@ -17,7 +17,7 @@ from triton import Config
 
 from assignment.protocol.messages import Value
 from assignment.protocol.program import Arguments, Launch, drawn, given
-from assignment.pytorch_private import has_storage
+from assignment.pytorch_private import FakeTensor, has_storage
 from assignment.simulator import dtypes
 from assignment.simulator.autotune import key_of
 from assignment.simulator.compiled import CompiledStandIn
@@ -50,6 +50,9 @@ supported_fp8_dtypes extern_libs deprecated_fp8_dot_operand_dtypes backend_name 
 instrumentation_mode waves_per_eu matrix_instr_nonkdim kpack
 """
 OPTIONS = frozenset(_OPTIONS.split())
+WITHOUT_DATA = (
+    "got one without data: launch within an operator's body alone, not in its fake implementation or gradient"
+)
 
 
 class _TunedInThread(threading.local):
@@ -175,6 +178,8 @@ class Launcher:
         return self._kernels.value(value)
 
     def _pointer(self, name: str, tensor: torch.Tensor) -> int:
+        if isinstance(tensor, FakeTensor):
+            raise TypeError(f"argument {name}: a kernel needs the memory of a tensor, {WITHOUT_DATA}")
         if not isinstance(tensor, torch.Tensor) or not has_storage(tensor):
             raise TypeError(f"argument {name}: a kernel needs the memory of a tensor, got a {kind_of(type(tensor))}")
         if self._tape.is_strict and not self._tape.is_on_gpu(tensor):

@@ -14,7 +14,7 @@ from assignment.compiling.targets import TARGETS
 from assignment.host.submitted import ImportedSubmission, reply_to
 from assignment.protocol.messages import Value
 from assignment.protocol.replies import Broken, Failed, Loaded, Ok, Raised, Reply
-from assignment.protocol.requests import Again, Backward, Call, Forward, Gradients, Load, Recordable, Sweep
+from assignment.protocol.requests import Again, Backward, Call, Forward, Gradients, Load, Recordable, Sweep, Traced
 from assignment.protocol.wire import DTYPES
 from assignment.pytorch_private import has_storage
 from assignment.simulator import bodies
@@ -26,6 +26,7 @@ from . import device, stubs
 from .kernels import Described
 from .launches import Launcher
 from .tape import Tape, fill, lies_in_memory
+from .traces import traced
 from .wanted import FIGURES
 
 TARGET = "h100"  # the GPU that host code hears of, unless another is asked for
@@ -51,7 +52,7 @@ class RecorderSession:
         self._faults = self._tape.faults
         self._told = 0  # descriptions of kernels that the judge has
 
-    def answer(self, request: Load | Recordable, tensors: list[torch.Tensor]) -> Answer:
+    def answer(self, request: Load | Recordable | Traced, tensors: list[torch.Tensor]) -> Answer:
         """Answer a request of the judge: to import the submission, or to call a function of it."""
         if isinstance(request, Load):
             return self._load(request)
@@ -91,6 +92,7 @@ class RecorderSession:
 
     def _import(self) -> None:
         self._launcher.gpu.asked.clear()
+        bodies.forget()
         self._kernels.forget()
         with self._recorded():
             self._submission.load()
@@ -129,7 +131,7 @@ class RecorderSession:
         with bodies.everywhere(self._tape.modes):
             yield
 
-    def _call(self, request: Recordable, tensors: list[torch.Tensor]) -> tuple[list[list[torch.Tensor]], bool]:
+    def _call(self, request: Recordable | Traced, tensors: list[torch.Tensor]) -> tuple[list[list[torch.Tensor]], bool]:
         if isinstance(request, Sweep):  # tells of memory that is gone
             return [], False
         function = self._called = self._submission.function(request.function, request.about["file"])
@@ -140,6 +142,9 @@ class RecorderSession:
                 return requests.call(function, request, tensors)
             case Again():
                 return requests.again(function, request, tensors, self._tape.begin_again)
+            case Traced():
+                traced(self._tape, function, request, tensors)
+                return [], False
             case Gradients():
                 return requests.gradients(function, request, tensors)
             case Forward():

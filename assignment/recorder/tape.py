@@ -21,9 +21,9 @@ from torch.overrides import TorchFunctionMode
 from assignment.protocol import program as programs
 from assignment.protocol.messages import Value
 from assignment.pytorch_private import (
-    OPDEFS,
     Argument,
     Arguments,
+    FakeTensor,
     Keywords,
     OpOverload,
     TorchDispatchMode,
@@ -191,6 +191,8 @@ class Tape(TorchDispatchMode):
 
     def is_on_gpu(self, tensor: torch.Tensor) -> bool:
         """Return whether a machine with a GPU would have the tensor there."""
+        if isinstance(tensor, FakeTensor):
+            return True
         if is_functorch_wrapped_tensor(tensor):  # of torch.vmap, for example
             return self.is_on_gpu(get_unwrapped(tensor))
         return has_storage(tensor) and self.holds_on_gpu(tensor.untyped_storage())
@@ -198,10 +200,14 @@ class Tape(TorchDispatchMode):
     def holds_on_gpu(self, storage: torch.UntypedStorage) -> bool:
         return self._numbers.get(storage._cdata) in self.on_gpu
 
+    def is_own(self, frame: FrameType) -> bool:
+        """Return whether a frame is of the submission's code."""
+        return frame.f_code.co_filename.startswith(self._folder)
+
     def line(self) -> int:
         """Return the number of the submission's current line."""
         frame: FrameType | None = sys._getframe(1)
-        while frame is not None and not frame.f_code.co_filename.startswith(self._folder):
+        while frame is not None and not self.is_own(frame):
             frame = frame.f_back
         line = programs.HostLine()
         if frame is not None:
@@ -216,9 +222,8 @@ class Tape(TorchDispatchMode):
         self, func: OpOverload, types: Collection[type], args: Arguments = (), kwargs: Keywords | None = None
     ) -> Argument:
         kwargs = kwargs or {}
-        if func._schema.name in OPDEFS:
-            with bodies.followed(self.modes, func):
-                return theirs(func, *args, **kwargs)
+        if bodies.is_custom(func):
+            return theirs(func, *args, **kwargs)
         if func._can_decompose() and (parts := self._decomposed(func, args, kwargs)) is not NotImplemented:
             return parts
         with self.lock:

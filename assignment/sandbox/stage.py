@@ -26,6 +26,7 @@ RUNTIME = {
     "record": ("host", "recorder", "simulator", "compiling"),
     "play": ("player", "simulator", "compiling"),
     "compile": ("player", "simulator", "compiling"),
+    "script": ("host", "recorder", "simulator", "compiling"),
     "gpu": ("player", "simulator", "compiling"),
     "cuda": ("host",),
 }
@@ -61,7 +62,7 @@ class Stage:
         self._nothing, self._compiled = self._root / "nothing", self._root / "compiled"
         self._spent_s = here.CONTEXT.Value("d", 0.0)
         try:
-            for role in ("record", "play", "compile", *(["gpu", "cuda"] if device == "cuda" else [])):
+            for role in ("record", "play", "compile", "script", *(["gpu", "cuda"] if device == "cuda" else [])):
                 for name in (*COMMON, *RUNTIME[role]):
                     copy(OURS / name, self.runtime(role) / OURS.name / name)
             for folder in (self._scratch, self._nothing, self._compiled):
@@ -103,7 +104,7 @@ class Stage:
 
     def seen_by(self, role: str) -> Path:
         """Return the folder of the submission, or an empty one for a role that must not see it."""
-        return self.submission if role in ("record", "cuda") else self._nothing
+        return self.submission if role in ("record", "script", "cuda") else self._nothing
 
     def compiled(self, role: str) -> str:
         """Return the folder for compiled kernels that workers of a role share; "" for other roles.

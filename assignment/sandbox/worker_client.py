@@ -34,7 +34,7 @@ MAX_STARTS = 5  # of a worker that is killed each time before it is ready
 START_TIMEOUT_S = 180.0  # PyTorch from a cold disk
 SUPERVISOR_TIMEOUT_S = 20.0  # it answers within milliseconds, and ends a fork bomb within seconds
 # usual: 2 s
-CALL_TIMEOUT_S = {"record": 30.0, "play": 30.0, "compile": 120.0, "gpu": 120.0, "cuda": 120.0}
+CALL_TIMEOUT_S = {"record": 30.0, "play": 30.0, "compile": 120.0, "script": 60.0, "gpu": 120.0, "cuda": 120.0}
 WITHOUT_HOST_CODE = ("play", "compile", "gpu")  # roles
 WALL_TIMES = 20  # so much longer may a call take by the clock, where others keep the machine busy
 LOOK_EVERY_S = 0.5
@@ -133,7 +133,7 @@ class Worker:
         env |= {"HOME": scratch, "TMPDIR": scratch, "PYTHONHASHSEED": "0", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
         if self._device not in ON_GPU:
             env |= {"PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"}
-            env |= {"TORCH_COMPILE_DISABLE": "1", "CUDA_VISIBLE_DEVICES": ""}
+            env |= {"TORCH_COMPILE_DISABLE": str(int(self._device != "script")), "CUDA_VISIBLE_DEVICES": ""}
         return env
 
     @property

@@ -18,7 +18,7 @@ EXEMPT = (
     "bank/run/whole_runs.py",  # a file's name, as bait
     "simulator/autocast.py",  # functions of PyTorch
 )
-OPERATIONS = {"matmul"}  # of PyTorch and NumPy, too, which the machinery names
+OPERATIONS = {"matmul", "custom_op"}  # of PyTorch and NumPy, too, which the machinery names
 NAMES = {
     *operators.functions(),
     *operators.problems(),

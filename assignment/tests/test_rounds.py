@@ -119,19 +119,19 @@ def test_calls_that_are_not_played_leave_nothing(at, kept):
     lines = ["y = copied(x + 1)", "kept.append(y)" if kept else "pass", "return copied(y) + len(kept)"]
     at.take(defined(*lines, before="kept = []\n"))
     for size in (7, 14):
-        ended, found = at.pair.launched(request(F, "call", {"made": [("float32", [size, 64])]}))
+        ended, found = at.pair.unplayed(request(F, "call", {"made": [("float32", [size, 64])]}), [])
         assert ended is None
-        assert [launch.grid[0] for launch in found] == [size, size]
+        assert [launch.grid[0] for launch in found.launches()] == [size, size]
     at.pair.settle()
     assert torch.equal(at.ask(F, X)[1][0], X + 1 + kept)
 
 
 def test_what_a_call_raises_is_told(at):
     at.take(defined("raise ValueError('too long')"))
-    ended, found = at.pair.launched(request(F, "call", {"made": [("float32", [7])]}))
+    ended, found = at.pair.unplayed(request(F, "call", {"made": [("float32", [7])]}), [])
     at.pair.settle()
     assert isinstance(ended, Raised)
-    assert found == []
+    assert found.launches() == []
 
 
 class Worker:

@@ -457,6 +457,33 @@ def test_tensors_lie_where_a_gpu_machine_has_them(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+OPERATORS = """
+@torch.library.custom_op("ours::twice", mutates_args=())
+def twice(x: torch.Tensor) -> torch.Tensor:
+    y, here = torch.empty(x.shape, device="cuda"), torch.ones(x.shape)
+    print("body", x.is_cuda, x.device, y.device, here.device)
+    add_kernel[(1,)](x, x, y, x.numel(), TILE_SIZE=16)
+    try:
+        add_kernel[(1,)](here, x, y, x.numel(), TILE_SIZE=16)
+    except ValueError as error:
+        print("refused:", str(error).partition(":")[0])
+    return y + torch.zeros(x.shape, device="cuda")
+
+library = torch.library.Library("ours", "FRAGMENT")
+library.define("thrice(Tensor x) -> Tensor")
+library.impl("thrice", lambda x: twice(x) + x, "CUDA")
+x = torch.arange(3.0, device="cuda")
+print(torch.ops.ours.thrice(x), twice(x).is_cuda)
+"""
+
+
+def test_bodies_of_operators_are_host_code_as_any_other(tmp_path: Path) -> None:
+    done = _run(tmp_path, IMPORTS + RIGHT.partition("@triton.jit\ndef copy_rows_kernel")[0] + OPERATORS)
+    body = "body True cuda:0 cuda:0 cpu\nrefused: Pointer argument cannot be accessed from Triton (cpu tensor?)\n"
+    assert done.stdout == f"{body}{body}tensor([0., 3., 6.]) True\n", done.stderr
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.slow
 def test_the_compiler_is_asked_for_registers(tmp_path: Path) -> None:
     done = _run(tmp_path, AS_ON_A_GPU, arguments=("compile",))
