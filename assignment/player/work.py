@@ -107,10 +107,13 @@ class Work(KnownValues):
             self.made(tensor, INPUT)
         labels = [min(FIRST_INPUT + i, FIRST_SOURCE - 1) if tells_inputs else INPUT for i in range(len(inputs))]
         self.input_labels = labels if tells_inputs else []
-        # of two that share memory the later one has it
-        for i in sorted(range(len(inputs)), key=lambda i: i not in structure) if tells_inputs or structure else ():
-            if held := self.memory(inputs[i]):
-                held.write(inputs[i], CONSTANT if i in structure else labels[i])
+        told = [(self.memory(tensor), tensor, label) for tensor, label in zip(inputs, labels, strict=True)]
+        known = [(*told[i][:2], CONSTANT) for i in structure]
+        shared = [held for held, *_ in known]
+        others = [one for i, one in enumerate(told) if i not in structure and (tells_inputs or one[0] in shared)]
+        for held, tensor, label in known + others:  # of two that share memory the later one has it
+            if held:
+                held.write(tensor, label)
         if about["sums_rows"] and self._allows_sums and inputs and inputs[0].dim() > 1:
             self._has_short_rows = inputs[0].shape[-1] == 1
             rows = inputs[0].numel() // max(inputs[0].shape[-1], 1)
