@@ -174,7 +174,7 @@ def about(name: str) -> About:
         "is_backward": function is not None and function.is_backward,
         "sums_rows": function is not None and function.sums_rows,
         "rows_at": _rows_at(function) if function else {},
-        "structure": _structure(function) if function else [],
+        "structure": _structure(name),
     }
 
 
@@ -185,10 +185,11 @@ def _rows_at(function: Function) -> dict[str, int | None]:
     return operator.rows_at | {name: None for name in function.outputs if name in shared}
 
 
-def _structure(function: Function) -> list[int]:
-    """Return the places of the inputs that are structure."""
-    structure = operator_of(function.name).structure
-    return [place for place, name in enumerate(function.inputs) if name in structure]
+def _structure(name: str) -> list[int]:
+    """Return the places of the inputs that are structure, of a peer's function those of the submission's."""
+    function = functions().get(name.rpartition("__")[2])
+    structure = operator_of(function.name).structure if function else ()
+    return [place for place, one in enumerate(function.inputs if function else ()) if one in structure]
 
 
 def called(name: str) -> Called:

@@ -33,12 +33,20 @@ from tests.inputs import LARGEST, TILE, apart, between, cancelling, drawn, norma
 def factors(rng, shape, dtype=torch.float32):
     """x, weight and group_sizes; rows of x, and columns of weight, have means of their own, so that no two are alike.
 
-    A shape is the sizes of all groups, the rows behind the last, k and n. Sizes are drawn apart from all else.
+    A shape is the sizes of all groups, the rows behind the last, k and n; or that of x alone. Sizes are drawn
+    apart from all else.
     """
-    sizes, behind, k, n = drawn(shape, rng)
+    sizes, behind, k, n = of_rows(drawn(shape, rng))
     x = normal(rng, sum(sizes) + behind, k) + 0.5 * normal(rng, sum(sizes) + behind, 1)
     weight = normal(rng, len(sizes), k, n) + 0.5 * normal(rng, len(sizes), 1, n)
     return x.to(dtype), weight.to(dtype), torch.tensor(sizes, dtype=torch.int32)
+
+
+def of_rows(shape):
+    """The shape for rows of k, half of them in the first group and a quarter in the last."""
+    *rows, k = shape
+    n_rows = math.prod(rows) if isinstance(rows[0], int) else 0
+    return ([n_rows // 2, 0, n_rows // 4], n_rows - n_rows // 2 - n_rows // 4, k, min(k, 64)) if n_rows else shape
 
 
 def backward_inputs(rng, shape, dtype=torch.float32):

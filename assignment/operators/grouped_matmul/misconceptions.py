@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from assignment.operators.matmul.misconceptions import STEPS
-from assignment.operators.misconception import Call, Model, Models, rounded, table
+from assignment.operators.misconception import Call, Misconception, Model, Models, rounded, table
 from tests.grouped_matmul import oracle
 from tests.grouped_matmul.oracle import Multiply
 
@@ -131,9 +131,8 @@ def from_sizes(call: Call, right: Groups, n_rows: int) -> Iterator[Groups]:
 
 
 def all_rows(call: Call, right: Groups, n_rows: int) -> Iterator[Groups]:
-    if is_backward(call):
-        yield [torch.arange(n_rows)] * len(right)
-        yield [torch.cat(right)] * len(right)
+    yield [torch.arange(n_rows)] * len(right)
+    yield [torch.cat(right)] * len(right)
 
 
 def some_terms(call: Call) -> Iterator[Multiply]:
@@ -174,50 +173,59 @@ def transposed(call: Call) -> Iterator[Multiply]:
 
 
 TOLD = """
-another-experts-weight | algorithm | Your result has the weight of another expert: the next, the one
+another-experts-weight | algorithm | Your RESULT has the weight of another expert: the next, the one
     before, or in reverse order | Which expert is that of this tile, and where does its matrix begin?
-one-expert-for-all | algorithm | Your result has one expert for all rows |
+one-expert-for-all | algorithm | Your RESULT has one expert for all rows |
     The expert is the group's: multiply its number by weight's stride along experts.
-a-group-left-out | algorithm | Your result leaves groups out: the last, the first, or all but one |
+a-group-left-out | algorithm | Your RESULT leaves groups out: the last, the first, or all but one |
     How many programs, or rounds, are there for the groups?
-tiles-of-two-groups | algorithm | Your result has tiles of rows that reach into the next group |
+tiles-of-two-groups | algorithm | Your RESULT has tiles of rows that reach into the next group |
     Tiles begin where their group begins, and end where it ends: mask rows by the end of the group.
-whole-tiles-alone | algorithm | Your result lacks the rows of a group after its last whole tile, or its
+whole-tiles-alone | algorithm | Your RESULT lacks the rows of a group after its last whole tile, or its
     first tile | Round up: a group of 65 rows has two tiles of 64.
-rows-behind | algorithm | Your result is not zero in rows behind the last group, which belong to no
+rows-behind | algorithm | Your RESULT is not zero in rows behind the last group, which belong to no
     expert | Where do the groups end? It may be before the last row.
-sizes-for-offsets | mathematics | Your result takes the size of a group for the row at which it begins,
+sizes-for-offsets | mathematics | Your RESULT takes the size of a group for the row at which it begins,
     or ends | A group begins after all groups before it: sum their sizes up.
-sum-over-all-rows | mathematics | Your grad_weight has the sum over all rows for each expert |
-    Only the rows of its group have seen its matrix.
-some-terms-of-a-product | algorithm | Your result has the sum over some of the terms only |
+some-terms-of-a-product | algorithm | Your RESULT has the sum over some of the terms only |
     Every tile of terms is added to the sum, the last one too, however few they are.
-products-summed-in-16-bits | what-goes-wrong | Your result has sums in 16 bits |
+products-summed-in-16-bits | what-goes-wrong | Your RESULT has sums in 16 bits |
     The sum is float32, tl.dot's too; the cast comes once, at the store.
-matrices-in-16-bits | what-goes-wrong | Your result has factors that were rounded to 16 bits |
+matrices-in-16-bits | what-goes-wrong | Your RESULT has factors that were rounded to 16 bits |
     float32 goes into tl.dot as it is: TF32 keeps 10 bits of it.
-products-scaled | mathematics | Your result has the other sign, is twice as large, or is a mean |
+products-scaled | mathematics | Your RESULT has the other sign, is twice as large, or is a mean |
     What is the sum begun with, and is it divided?
-weight-transposed | mathematics | Your result has the weight transposed |
+weight-transposed | mathematics | Your RESULT has the weight transposed |
     y takes weight as it is, grad_x its transpose.
 """
-MISCONCEPTIONS = table(
-    "grouped_matmul",
-    TOLD,
-    {
-        "another-experts-weight": of_groups(of_another),
-        "one-expert-for-all": of_groups(of_one),
-        "a-group-left-out": of_groups(left_out),
-        "tiles-of-two-groups": of_groups(tiles_of_two),
-        "whole-tiles-alone": of_groups(whole_tiles_alone),
-        "rows-behind": of_groups(behind_too),
-        "sizes-for-offsets": of_groups(from_sizes),
-        "sum-over-all-rows": of_groups(all_rows),
-        "some-terms-of-a-product": of_products(some_terms),
-        "products-summed-in-16-bits": of_products(summed_in_16_bits),
-        "matrices-in-16-bits": of_products(factors_in_16_bits),
-        "products-scaled": of_products(scaled),
-        "weight-transposed": of_products(transposed),
-    },
-)
-MODELS = dict.fromkeys(("grouped_matmul", "grouped_matmul_backward"), Models(MISCONCEPTIONS, WRONG, n_inner=2))
+MODELS_BY_NAME = {
+    "another-experts-weight": of_groups(of_another),
+    "one-expert-for-all": of_groups(of_one),
+    "a-group-left-out": of_groups(left_out),
+    "tiles-of-two-groups": of_groups(tiles_of_two),
+    "whole-tiles-alone": of_groups(whole_tiles_alone),
+    "rows-behind": of_groups(behind_too),
+    "sizes-for-offsets": of_groups(from_sizes),
+    "some-terms-of-a-product": of_products(some_terms),
+    "products-summed-in-16-bits": of_products(summed_in_16_bits),
+    "matrices-in-16-bits": of_products(factors_in_16_bits),
+    "products-scaled": of_products(scaled),
+    "weight-transposed": of_products(transposed),
+}
+OF_GRADIENTS = """\
+sum-over-all-rows | mathematics | Your grad_weight has the sum over all rows for each expert |
+    Only the rows of its group have seen its matrix.
+"""
+
+
+def told(result: str, prefix: str = "", rows: str = "", **models: Model) -> list[Misconception]:
+    """Return the misconceptions of one direction, in which `result` comes out wrong."""
+    return table("grouped_matmul", TOLD.replace("RESULT", result) + rows, MODELS_BY_NAME | models, prefix=prefix)
+
+
+MODELS = {
+    "grouped_matmul": Models(told("y"), WRONG, n_inner=2),
+    "grouped_matmul_backward": Models(
+        told("gradient", "backward-", OF_GRADIENTS, **{"sum-over-all-rows": of_groups(all_rows)}), WRONG, n_inner=2
+    ),
+}

@@ -59,17 +59,19 @@ finished by PyTorch | test_values | {RETURN} → {RETURN} + 0 * (x @ weight[0]) 
         "backward",
         """
 the sum over all rows | values | end = begin + tl.load(sizes_ptr + expert) → begin = begin * 0⏎    last =
-    tl.num_programs(2) - 1⏎    end = tl.load(offsets_ptr + last) + tl.load(sizes_ptr + last) | sum-over-all-rows
+    tl.num_programs(2) - 1⏎    end = tl.load(offsets_ptr + last) + tl.load(sizes_ptr + last) |
+    backward-sum-over-all-rows
 rows of the group before added | groups | for start in range(begin, end, K_TILE_SIZE): →
-    for start in range(begin // K_TILE_SIZE * K_TILE_SIZE, end, K_TILE_SIZE): | tiles-of-two-groups
+    for start in range(begin // K_TILE_SIZE * K_TILE_SIZE, end, K_TILE_SIZE): | backward-tiles-of-two-groups
 an empty group's weight gradient unwritten | empty | {TOTAL} →     if begin == end:⏎        return⏎{TOTAL} |
     line: never stored
 the weight gradient of one tile of rows | values | for start in range(begin, end, K_TILE_SIZE): →
-    for start in range(begin, begin + K_TILE_SIZE, K_TILE_SIZE): | some-terms-of-a-product / whole-tiles-alone
+    for start in range(begin, begin + K_TILE_SIZE, K_TILE_SIZE): |
+    backward-some-terms-of-a-product / backward-whole-tiles-alone
 weight not transposed | values | _multiply(grad_y, weight.mT, group_sizes, grad_x) →
-    _multiply(grad_y, weight.reshape(len(weight), n, k), group_sizes, grad_x) | weight-transposed
+    _multiply(grad_y, weight.reshape(len(weight), n, k), group_sizes, grad_x) | backward-weight-transposed
 a sum of grad_weight in 16 bits | 16_bit | {SUM} →
-    summed = tl.dot(x, grad_y, summed).to(x_ptr.dtype.element_ty).to(tl.float32) | products-summed-in-16-bits
+    summed = tl.dot(x, grad_y, summed).to(x_ptr.dtype.element_ty).to(tl.float32) | backward-products-summed-in-16-bits
 """,
         **PARTS,
     ),
