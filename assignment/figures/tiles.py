@@ -94,7 +94,7 @@ def groups() -> Drawing:
             real = min(GROUP_TILE, first + size - start)
             y = top + start * unit
             drawing.rect(214, y + 1, 110, real * unit - 2, colour, f"{colour}-line", thick=2)
-            drawing.text(222, y + 13, f"{tile}: rows {start} to {start + real - 1}", size=11)
+            drawing.text(222, y + 13, f"{tile}: row {start}" + f" to {start + real - 1}" * (real > 1), size=11)
             drawing.line(326, y + real * unit / 2, 466, at + 26, f"{colour}-line")
             tile += 1
         first += size

@@ -3,6 +3,8 @@
 The second input of FORWARD is structure here, as an operator's record says it.
 """
 
+import importlib
+
 import pytest
 import torch
 
@@ -13,6 +15,7 @@ from assignment.operators.workloads import Spec, Workload
 from assignment.recorder.session import stand_in
 from assignment.tests.test_whose_work import ADD, FORWARD, X, judged, replied
 from tests import inputs, operators
+from tests.families import Case, Rounds, Subject
 
 SIZES = torch.tensor([2, 0, 1, 1], dtype=torch.int32)
 
@@ -160,6 +163,39 @@ def test_its_stream_is_another():
     drawn = torch.rand(5000, generator=torch.Generator().manual_seed(1))
     assert not set(of_structure.tolist()) & set(drawn.tolist())
     assert not torch.equal(torch.rand(8, generator=inputs.apart(first)), of_structure)
+
+
+def generators(seed, monkeypatch, modules):
+    """A generator for inputs; another one, that is the same for all seeds, stands in for that of structure."""
+    for module in (inputs, *modules):
+        monkeypatch.setattr(module, "apart", lambda rng: torch.Generator().manual_seed(0), raising=False)
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.mark.parametrize("operator", [one for one in operators.operators() if one.structure], ids=lambda one: one.name)
+def test_operators_draw_structure_from_no_other_stream(operator, monkeypatch):
+    """Of every call of every check; where that stream is another, it is another for some"""
+    paths = (operators.HERE / operator.name).glob("test_*.py")
+    modules = [importlib.import_module(f"tests.{operator.name}.{path.stem}") for path in paths]
+    subjects = {one.function: one for module in modules for one in vars(module).values() if isinstance(one, Subject)}
+    assert subjects
+    differ = 0
+    for test in [value for module in modules for value in vars(module).values() if hasattr(value, "pytestmark")]:
+        subject = subjects[operators.named_by(test.__doc__).name]
+        places = [operators.functions()[subject.function].inputs.index(name) for name in operator.structure]
+        marks = {mark.name: mark.args for mark in test.pytestmark}
+        cases = [] if marks.get("problem") == ("speed",) else marks["parametrize"][1]
+        for case in [one for one in cases if isinstance(one, Case) and not isinstance(one.shape, Rounds)]:
+
+            def drawn(rng, case=case, subject=subject, places=places):
+                made = case.tensors(subject, rng, memory_bytes=0)
+                return [made[place].tolist() for place in places]
+
+            with monkeypatch.context() as patched:
+                one, other = (drawn(generators(seed, patched, modules)) for seed in (1, 2))
+                assert one == other
+            differ += drawn(torch.Generator().manual_seed(1)) != drawn(torch.Generator().manual_seed(2))
+    assert differ
 
 
 # where there are shapes alone
