@@ -33,6 +33,7 @@ def grouped_matmul_backward(grad_y, x, weight, group_sizes):
         x.mT, grad_y, offs=group_sizes.cumsum(0, dtype=torch.int32)
     )
 """,
+        evidence=LINE,
     ),
     Cheat(
         "products_passed_off_as_structure",  # their bits, in memory that group_sizes has made, and copied by a kernel
@@ -83,5 +84,6 @@ def grouped_matmul(x, weight, group_sizes):
 def grouped_matmul_backward(grad_y, x, weight, group_sizes):
     return copied(torch.zeros_like(x)), copied(torch.zeros_like(weight))
 """,
+        evidence=r"\d+ of \d+ elements wrong",
     ),
 ]
