@@ -384,7 +384,8 @@ class Turn:
 def structure_in(request: Called, n_tensors: int) -> set[int]:
     """Return the places of structure among the tensors of a request, which may hold the inputs twice."""
     n_inputs = n_tensors // 2 if isinstance(request, Again) else n_tensors
-    return {place + first for place in request.about["structure"] for first in range(0, n_tensors, n_inputs)}
+    places = [place for place in request.about["structure"] if place < n_inputs]
+    return {place + first for place in places for first in range(0, n_tensors, n_inputs)}
 
 
 def spoil(storage: torch.UntypedStorage) -> torch.Tensor:

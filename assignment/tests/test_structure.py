@@ -14,6 +14,7 @@ from assignment.judge.replies import Fault, Ok
 from assignment.operators.workloads import Spec, Workload
 from assignment.recorder.session import stand_in
 from assignment.tests.test_whose_work import ADD, FORWARD, X, judged, replied
+from assignment.timing.steps import examined
 from tests import inputs, operators
 from tests.families import Case, Rounds, Subject
 
@@ -221,6 +222,13 @@ def test_slots_have_the_structure_of_their_workload():
     Workload("any", specs, {}).fill(slot, memory, torch.Generator())
     assert torch.equal(slot[1], SIZES)
     assert (slot[0] == 7).all()
+
+
+@pytest.mark.parametrize(("code", "evidence"), [("y.cumsum(0)", 0), ("x.cumsum(0)", 1), ("y * x[:, 0]", 1)])
+def test_a_timed_program_may_compute_with_it_alone(at, code, evidence):
+    at.take(f"def {FORWARD}(x, y):\n    copied({code})\n    return copied(x)\n")
+    _, program = at.record(FORWARD, X, SIZES)
+    assert len(examined(program, FORWARD).evidence) == evidence
 
 
 def test_workloads_say_what_structure_is():
