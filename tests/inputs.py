@@ -5,6 +5,7 @@ costs one family: whole tiles of 128, of one dtype, contiguous. In each of them 
 the seed tells, so that no list of sizes is enough.
 """
 
+import hashlib
 from typing import Any
 
 import torch
@@ -15,6 +16,15 @@ LONGER = (3, 5, 6, 7)  # tiles: no powers of two, which are what a list would ho
 MOST = 200  # of a size that the seed decides alone
 # Sums of two such integers, and they themselves, are exact in the dtype; in float32 also after truncation to TF32.
 LARGEST = {torch.bfloat16: 63, torch.float16: 500, torch.float32: 500}
+
+
+def apart(rng: Generator) -> Generator:
+    """Return a generator of another stream: who has seen all that it draws knows nothing of what `rng` draws.
+
+    Submissions see structure, and must not find the values of other inputs by it: between the streams lies a hash.
+    """
+    drawn = torch.randint(256, (32,), generator=rng, dtype=torch.uint8)
+    return Generator().manual_seed(int.from_bytes(hashlib.sha256(bytes(drawn.tolist())).digest()[:8]))
 
 
 def between(rng: Generator, least: int, most: int) -> int:

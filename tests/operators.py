@@ -73,6 +73,8 @@ class Operator:
         sized_by: the input that tells the size of a call; of a function without it the first does.
         vectors: inputs of shape (d,) that all rows share; all rows add to their gradients.
         rows_at: of a result whose rows are numbered anew in each entry of a batch, their dimension.
+        structure: inputs whose values host code sees and may compute with, as those of groups: how many rows each has.
+            They are drawn from a stream of their own: tests/inputs.py has apart().
         count: what the plainest computation holds at once, of the inputs by name; by default the elements of one.
         say: the size of a call, of the inputs by name; by default "96 rows of 40".
         follows: where no course grades it: the problem after which it is proposed for practice, "" of what comes
@@ -87,6 +89,7 @@ class Operator:
     sized_by: str = ""
     vectors: tuple[str, ...] = ()
     rows_at: dict[str, int] = field(default_factory=dict, hash=False)
+    structure: tuple[str, ...] = ()
     count: Callable[[dict[str, Any]], int] | None = None
     say: Callable[[dict[str, Any]], str] | None = None
     follows: str | None = None
@@ -151,6 +154,7 @@ class About(TypedDict):
     is_backward: bool
     sums_rows: bool
     rows_at: dict[str, int | None]
+    structure: list[int]  # places among its inputs
 
 
 class Called(TypedDict):
@@ -170,6 +174,7 @@ def about(name: str) -> About:
         "is_backward": function is not None and function.is_backward,
         "sums_rows": function is not None and function.sums_rows,
         "rows_at": _rows_at(function) if function else {},
+        "structure": _structure(name),
     }
 
 
@@ -178,6 +183,13 @@ def _rows_at(function: Function) -> dict[str, int | None]:
     operator = operator_of(function.name)
     shared = [f"grad_{name}" for name in operator.vectors]
     return operator.rows_at | {name: None for name in function.outputs if name in shared}
+
+
+def _structure(name: str) -> list[int]:
+    """Return the places of the inputs that are structure, of a peer's function those of the submission's."""
+    function = functions().get(name.rpartition("__")[2])
+    structure = operator_of(function.name).structure if function else ()
+    return [place for place, one in enumerate(function.inputs if function else ()) if one in structure]
 
 
 def called(name: str) -> Called:

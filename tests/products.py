@@ -21,9 +21,7 @@ STEP = 16  # the least that a tensor core adds up at once
 
 def roundings(a: Tensor, b: Tensor) -> list[list[Tensor]]:
     """Products of (…, m, k) and (k, n) in float32: in other orders, and with operands as a tensor core takes them."""
-    a, b = a.float(), b.float()
-    models = [[a @ b, in_order(a, b)]]
-    return [*models, [truncate(a) @ truncate(b), nearest(a) @ nearest(b)]]
+    return [[way(a.float(), b.float()) for way in ways] for ways in WAYS]
 
 
 def in_order(a: Tensor, b: Tensor) -> Tensor:
@@ -32,6 +30,12 @@ def in_order(a: Tensor, b: Tensor) -> Tensor:
     for first in range(0, a.shape[-1], STEP):
         total += a[..., first : first + STEP] @ b[first : first + STEP]
     return total
+
+
+WAYS: list[list[Callable[[Tensor, Tensor], Tensor]]] = [
+    [torch.matmul, in_order],
+    [lambda a, b: truncate(a) @ truncate(b), lambda a, b: nearest(a) @ nearest(b)],
+]
 
 
 def whole_tiles(rng: Generator) -> tuple[int, ...]:

@@ -19,6 +19,7 @@ FIGURES: dict[str, Callable[[], Drawing]] = {
     "tiles": tiles.programs_and_tiles,
     "shapes": tiles.shapes,
     "strides": tiles.strides,
+    "groups": tiles.groups,
     "weighted_sum": tiles.weighted_sum,
     "partial_sums": tiles.partial_sums,
     "removed_component": tiles.removed_component,

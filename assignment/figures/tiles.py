@@ -74,6 +74,38 @@ def strides() -> Drawing:
     return drawing
 
 
+SIZES, N_ROWS, GROUP_TILE = [5, 0, 3, 8], 18, 4  # of groups; rows of all; rows of a tile
+
+
+def groups() -> Drawing:
+    """Draw rows of x in groups, the experts that they meet, and the tiles of rows that follow the groups."""
+    drawing = Drawing(720, 376, "18 rows in groups of 5, 0, 3 and 8: five tiles of 4 rows, each within one group")
+    top, unit, first, tile = 46, 17, 0, 0
+    for x, words in ((64, "x, rows"), (214, "tiles of 4 rows"), (470, "weight, a matrix an expert")):
+        drawing.text(x, 26, words, bold=True)
+    for expert, size in enumerate(SIZES):
+        colour, at = COLOURS[expert], 46 + 72 * expert
+        drawing.box(470, at, 100, 52, f"weight[{expert}]", colour)
+        drawing.note(580, at + 30, "" if size else "no rows, no tile")
+        for row in range(first, first + size):
+            drawing.rect(64, top + row * unit, 110, unit, colour, f"{colour}-line")
+            drawing.note(56, top + row * unit + 13, str(row), anchor="end")
+        for start in range(first, first + size, GROUP_TILE):
+            real = min(GROUP_TILE, first + size - start)
+            y = top + start * unit
+            drawing.rect(214, y + 1, 110, real * unit - 2, colour, f"{colour}-line", thick=2)
+            drawing.text(222, y + 13, f"{tile}: row {start}" + f" to {start + real - 1}" * (real > 1), size=11)
+            drawing.line(326, y + real * unit / 2, 466, at + 26, f"{colour}-line")
+            tile += 1
+        first += size
+    for row in range(first, N_ROWS):
+        drawing.rect(64, top + row * unit, 110, unit, "hatch", "grey-line", dash=True)
+        drawing.note(56, top + row * unit + 13, str(row), anchor="end")
+    drawing.note(182, top + first * unit + 20, "behind the last group: y is 0")
+    drawing.note(20, 368, "A tile ends with its group: tile 1 has one row, since row 5 is another expert's.")
+    return drawing
+
+
 def weighted_sum() -> Drawing:
     """Draw a tile of x with its pieces of w and of grad_y, in forward and backward."""
     drawing = Drawing(

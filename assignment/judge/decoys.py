@@ -3,13 +3,14 @@
 They have the shapes, strides, dtypes, offsets and shared memory of the graded inputs. Their values are fresh normal
 numbers from the operating system's entropy, of the same kind: to the nearest power of four as large in the middle, and
 a few as large as the largest, so that host code that looks for large values goes the way that it would go. Integers
-are any of as many bits. What a forward pass hands on is what it would be for these numbers.
+are any of as many bits. What a forward pass hands on is what it would be for these numbers. Structure, which an
+operator's record names, is as it is: no other input's values can be told from it (tests/inputs.py has apart()).
 """
 
 import contextlib
 import math
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -29,6 +30,7 @@ def like(function: str, tensors: Sequence[Tensor], options: Options) -> list[Ten
     rng = torch.Generator().manual_seed(secrets.randbits(63))
     storages: dict[int, torch.UntypedStorage] = {}
     decoys = []
+    structure = operators.about(function)["structure"]
     for tensor in tensors:
         original = tensor.untyped_storage()
         if original._cdata not in storages:
@@ -36,8 +38,9 @@ def like(function: str, tensors: Sequence[Tensor], options: Options) -> list[Ten
         view = tensor.new_empty(0).set_(
             storages[original._cdata], tensor.storage_offset(), tensor.shape, tensor.stride()
         )
-        _fill(view, rng, tensor)
         decoys.append(view)
+    for place in sorted(range(len(decoys)), key=lambda place: place not in structure):  # memory of both keeps nothing
+        _fill(decoys[place], _same if place in structure else _numbers(tensors[place]), rng, tensors[place])
     if function not in operators.functions():
         return decoys  # a peer's, which only needs the layout; or none is called
     with contextlib.suppress(RuntimeError, ValueError, IndexError):  # shapes that do not fit: a caller's mistake
@@ -69,16 +72,25 @@ def _empty(nbytes: int) -> torch.UntypedStorage:
     return storage
 
 
-def _fill(view: Tensor, rng: torch.Generator, like: Tensor) -> None:
-    """Write numbers of the same kind; an element that is seen many times is written once."""
+def _fill(view: Tensor, numbers: Callable[..., Tensor], rng: torch.Generator, like: Tensor) -> None:
+    """Write numbers; an element that is seen many times is written once."""
     sizes = [1 if not stride else size for size, stride in zip(view.shape, view.stride(), strict=True)]
     once = view.as_strided(sizes, view.stride(), view.storage_offset())
-    numbers = _floats if like.is_floating_point() or like.is_complex() else _integers
     try:
         once.copy_(numbers(once.shape, rng, like))
     except RuntimeError:  # a view that meets itself
         whole = view.new_empty(0).set_(view.untyped_storage())
         whole.copy_(numbers(whole.shape, rng, like))
+
+
+def _numbers(like: Tensor) -> Callable[..., Tensor]:
+    """Return what makes numbers of the same kind."""
+    return _floats if like.is_floating_point() or like.is_complex() else _integers
+
+
+def _same(shape: torch.Size, rng: torch.Generator, like: Tensor) -> Tensor:
+    """Return the values as they are."""
+    return like.as_strided(shape, like.stride(), like.storage_offset())
 
 
 def kind(values: Tensor, rng: torch.Generator) -> tuple[float, float]:

@@ -176,7 +176,8 @@ class Run:
         """
         self._expect_callable(function)
         self._are_fewest = True
-        grown = rounds.Grown(first, build(first), build(2 * first))
+        structure = operators.about(function)["structure"]
+        grown = rounds.Grown(first, build(first), build(2 * first), structure)
         try:
             return rounds.length(lambda n: self._launched(function, grown.to(n), options), first, tile)
         finally:
@@ -185,7 +186,10 @@ class Run:
     def _launched(self, function: str, inputs: Sequence[Tensor], options: Options) -> list[Launch]:
         """Return the launches of a call with inputs such as these, recorded and not played."""
         self._call = words.of_call(function, inputs, options)
-        made = [(str(x.dtype).removeprefix("torch."), list(x.shape)) for x in inputs]
+        made = [
+            (str(x.dtype).removeprefix("torch."), list(x.shape), None if x.is_meta else x.flatten().tolist())
+            for x in inputs
+        ]
         request = self._drawn(Call(**operators.called(function), options=options, made=made))
         with self._deaths_told():
             ended, program = self._pool.recorder_and_player().unplayed(request, [])

@@ -5,7 +5,7 @@ from the second one on shows nowhere else.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from torch import Tensor
 
@@ -28,17 +28,25 @@ def drawn(seed: int, check: str, function: str) -> int:
 
 
 class Grown:
-    """Inputs of any length, of which there are shapes and dtypes alone."""
+    """Inputs of any length, of which there are shapes, dtypes and structure alone."""
 
-    def __init__(self, first: int, short: Sequence[Tensor], long: Sequence[Tensor]) -> None:
-        """Learn from inputs of the first length, and of twice that, which of their dimensions grow."""
-        self._first, self._both = first, [*zip(short, long, strict=True)]
+    def __init__(
+        self, first: int, short: Sequence[Tensor], long: Sequence[Tensor], structure: Collection[int] = ()
+    ) -> None:
+        """Learn from inputs of the first length, and of twice that, which of their dimensions grow.
+
+        Where `structure` stands, values grow so too.
+        """
+        self._first, self._both, self._structure = first, [*zip(short, long, strict=True)], structure
 
     def to(self, n: int) -> list[Tensor]:
-        """Return inputs of this length, without data."""
+        """Return inputs of this length, without data but structure."""
         times = n // self._first - 1
         sizes = [[a + (b - a) * times for a, b in zip(x.shape, y.shape, strict=True)] for x, y in self._both]
-        return [x.new_empty(of, device="meta") for of, (x, _) in zip(sizes, self._both, strict=True)]
+        return [
+            x + (y - x) * times if place in self._structure else x.new_empty(of, device="meta")
+            for place, (of, (x, y)) in enumerate(zip(sizes, self._both, strict=True))
+        ]
 
 
 def length(launched: Callable[[int], Sequence[Launch]], first: int, tile: int) -> int:

@@ -23,10 +23,15 @@ Check = Callable[[Sequence[Tensor]], float]  # of results; returns the largest e
 
 @dataclass(frozen=True)
 class Spec:
-    """A contiguous tensor to be."""
+    """A contiguous tensor to be.
+
+    Attributes:
+        values: of structure, which is the same in all calls.
+    """
 
     dtype: torch.dtype
     shape: tuple[int, ...]
+    values: tuple[int, ...] | None = None
 
     @property
     def nbytes(self) -> int:
@@ -135,8 +140,11 @@ class Workload:
     def fill(self, tensors: Sequence[Tensor], memory: Any, generator: torch.Generator) -> None:
         """Write new values of the memory's into one slot; for a backward pass, what a forward pass would have left."""
         named = dict(zip(self.inputs, tensors, strict=True))
-        for tensor in named.values():
-            memory.randomize(tensor, generator)
+        for name, tensor in named.items():
+            if (values := self.inputs[name].values) is None:
+                memory.randomize(tensor, generator)
+            else:
+                tensor.copy_(torch.tensor(values).reshape(tensor.shape))
         self.hand_on(named)
 
     def pick(self, tensors: Sequence[Tensor], chance: random.Random, is_strict: bool = True) -> Check:

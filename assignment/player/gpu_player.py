@@ -193,4 +193,5 @@ class _Unwatched:
 
     def forget(self, *_: Any) -> None: ...
 
+    is_known_to_host = knows
     computed = operation = accuse = doubt = took_part = forget

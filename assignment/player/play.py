@@ -102,7 +102,7 @@ class Player:
             if goes_on:
                 self.work.go_on()
             else:
-                self.work.begin(request.about, is_backward, tensors, is_costs)
+                self.work.begin(request.about, is_backward, tensors, is_costs, structure_in(request, len(tensors)))
             turn = Turn(self, program, tensors, seen, request)
             turn.run()
             turn.played.groups = [[turn.view(number) for number in group] for group in program.results]
@@ -150,8 +150,9 @@ class Turn:
                 self._bind_inputs(views)
             case programs.Free(storages):
                 self._free({*storages})
-            case programs.Read(line=line):
-                self.played.reads.append(self._lines[line].text)
+            case programs.Read(views=views, line=line):
+                if not self._player.work.is_known_to_host([self.view(number) for number in views]):
+                    self.played.reads.append(self._lines[line].text)
             case programs.Constant():
                 self._make_constant(step)
             case programs.Foreign():
@@ -378,6 +379,13 @@ class Turn:
 
     def _arguments(self, given: dict[str, Value]) -> dict[str, LaunchArgument]:
         return {name: arguments.of_launch(value, self.view, self._player.kernels) for name, value in given.items()}
+
+
+def structure_in(request: Called, n_tensors: int) -> set[int]:
+    """Return the places of structure among the tensors of a request, which may hold the inputs twice."""
+    n_inputs = n_tensors // 2 if isinstance(request, Again) else n_tensors
+    places = [place for place in request.about["structure"] if place < n_inputs]
+    return {place + first for place in places for first in range(0, n_tensors, n_inputs)}
 
 
 def spoil(storage: torch.UntypedStorage) -> torch.Tensor:

@@ -1,6 +1,6 @@
 """Which computation made a result: labels for all memory of a program, and reports on foreign work.
 
-free       views, copies, casts, fills, pads, `× a number`, anything computed from shapes alone
+free       views, copies, casts, fills, pads, `× a number`, anything computed from shapes and structure alone
 backward   sums of what launches of this call stored, and of constants; in the flash backward
            rowsum(A ∘ B)
 doubts     data-dependent masks and clamps of what kernels made: for staff to judge
@@ -8,7 +8,7 @@ evidence   any other operation on the way from an input to a result, or to what 
 """
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -82,7 +82,12 @@ class Work(KnownValues):
         self.input_labels: list[int] = []  # of the call's inputs, where these are told apart
 
     def begin(
-        self, about: "About", has_gradients: bool, inputs: Sequence[torch.Tensor], tells_inputs: bool = False
+        self,
+        about: "About",
+        has_gradients: bool,
+        inputs: Sequence[torch.Tensor],
+        tells_inputs: bool = False,
+        structure: Collection[int] = (),
     ) -> None:
         """Begin a call on these tensors; what earlier calls left is stale.
 
@@ -91,20 +96,24 @@ class Work(KnownValues):
             has_gradients: whether the call computes them, whatever its function.
             inputs: its tensors.
             tells_inputs: whether labels say which of them a value was copied from.
+            structure: the places of those that host code knows: constants, but where another input's memory is.
         """
         self.go_on()
         self.needs_kernels = about["in_triton"]
         self._allows_sums = has_gradients or about["is_backward"]
         self._max_delta = self._delta = 0
         self.age()
-        self.input_labels = []
         for tensor in inputs:
             self.made(tensor, INPUT)
-        if tells_inputs:  # one label each; of two that share memory the later one has it
-            self.input_labels = [min(FIRST_INPUT + i, FIRST_SOURCE - 1) for i in range(len(inputs))]
-            for tensor, label in zip(inputs, self.input_labels, strict=True):
-                if held := self.memory(tensor):
-                    held.write(tensor, label)
+        labels = [min(FIRST_INPUT + i, FIRST_SOURCE - 1) if tells_inputs else INPUT for i in range(len(inputs))]
+        self.input_labels = labels if tells_inputs else []
+        told = [(self.memory(tensor), tensor, label) for tensor, label in zip(inputs, labels, strict=True)]
+        known = [(*told[i][:2], CONSTANT) for i in structure]
+        shared = [held for held, *_ in known]
+        others = [one for i, one in enumerate(told) if i not in structure and (tells_inputs or one[0] in shared)]
+        for held, tensor, label in known + others:  # of two that share memory the later one has it
+            if held:
+                held.write(tensor, label)
         if about["sums_rows"] and self._allows_sums and inputs and inputs[0].dim() > 1:
             self._has_short_rows = inputs[0].shape[-1] == 1
             rows = inputs[0].numel() // max(inputs[0].shape[-1], 1)
@@ -126,6 +135,11 @@ class Work(KnownValues):
         label = self.label_for(HostOperation(name, line, is_unplayed=is_unplayed))
         for target in targets:
             self._write(target, label, line)
+
+    def is_known_to_host(self, values: Sequence[torch.Tensor]) -> bool:
+        """Return whether all values are constants, which host code has rightly read."""
+        held = [(self.memory(tensor), tensor) for tensor in values]
+        return bool(held) and all(memory is None or memory.labels_in(tensor) <= {CONSTANT} for memory, tensor in held)
 
     def took_part(self, values: Argument | Keywords | tuple[Sequence[Argument], Keywords]) -> int | None:
         """Return the label of an operation that is not played and had a part in some of these values; None if none."""

@@ -215,9 +215,10 @@ class Foreign(NamedTuple):
 
 
 class Read(NamedTuple):
-    """A value that host code read, by this operation."""
+    """A value that host code read, by this operation, of these tensors."""
 
     operation: Name
+    views: ViewNumbers
     line: Line
 
 

@@ -46,7 +46,8 @@ class Called(OfFunction):
     configurations: int | list[int] = 0  # of autotuned kernels
     drawn: int | None = None  # or what draws them
     figures: dict[str, dict[str, int]] = field(default_factory=dict)  # of compiled kernels, by key
-    made: list[tuple[str, list[int]]] = field(default_factory=list)  # dtype and shape of stand-ins, without tensors
+    # stand-ins, without tensors: dtype, shape and, of structure, the values
+    made: list[tuple[str, list[int], list[int] | None]] = field(default_factory=list)
     notes_constants: bool = False
     keeps_launches: bool = False  # what they do, which KeptLaunches then asks for
 

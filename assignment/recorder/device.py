@@ -11,7 +11,6 @@ from typing import Any
 import torch
 import triton
 
-from assignment.protocol.program import Read
 from assignment.pytorch_private import Argument
 from assignment.simulator.cuda import Devices, kind_of_device
 from assignment.simulator.host import Driver
@@ -22,7 +21,7 @@ from assignment.simulator.triton_private import GPUTarget, driver
 from assignment.whose import theirs
 
 from .own_faults import noted
-from .tape import Tape
+from .tape import Tape, strided
 
 _device_of_storage = torch.UntypedStorage.device.__get__
 _LEAVING = {torch.Tensor.tolist: "tolist", torch.Tensor.numpy: "numpy", torch.Tensor.__array__: "__array__"}
@@ -63,7 +62,7 @@ class OnGpu(Devices):
         self, func: Callable[..., Argument], types: Collection[type], args: Any = (), kwargs: Any = None
     ) -> Argument:
         if func in _LEAVING:
-            self._tape.step(Read(_LEAVING[func], self._tape.line()))
+            self._tape.note_read(_LEAVING[func], strided(args))
         return super().__torch_function__(func, types, args, kwargs)
 
 

@@ -170,8 +170,10 @@ class RecorderSession:
         return list(theirs(torch.autograd.grad, output, inputs, torch.ones_like(output)))
 
 
-def stand_in(dtype: str, shape: list[int]) -> torch.Tensor:
-    """Return a large input with arbitrary values."""
+def stand_in(dtype: str, shape: list[int], values: list[int] | None) -> torch.Tensor:
+    """Return a large input with arbitrary values; or structure, with its own."""
+    if values is not None:
+        return torch.tensor(values, dtype=DTYPES[dtype]).reshape(shape)
     made = torch.empty(shape, dtype=DTYPES[dtype])
     fill(made)
     return made

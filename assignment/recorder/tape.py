@@ -253,10 +253,17 @@ class Tape(TorchDispatchMode):
             return result
         before = before or self._arguments(args, kwargs)
         if not isinstance(result, torch.Tensor | tuple | list | None):
-            self.step(programs.Read(func._schema.name, self.line()))
+            self.note_read(func._schema.name, inputs)
             return result
         self._write(func, before, inputs, outputs)
         return result
+
+    def note_read(self, name: str, tensors: Sequence[torch.Tensor]) -> None:
+        """Record that host code reads a value of these tensors; of unknown ones it may go on to write to the memory."""
+        with self.lock:
+            numbered = [(self._numbers.get(tensor.untyped_storage()._cdata), tensor) for tensor in tensors]
+            views = [self._view(number, tensor) for number, tensor in numbered if number is not None]
+            self.step(programs.Read(name, views, self.line()))
 
     def _write(self, func: OpOverload, arguments: Any, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> None:
         for tensor in outputs:

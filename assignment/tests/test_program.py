@@ -236,7 +236,7 @@ def test_limits_are_those_that_are_stated(monkeypatch):
         (["foo", 1], "step 0: unknown kind 'foo'"),
         (["again", 1], "step 0: again has 0 fields, got 1"),
         (["launch", 0, [1, 1], {}, {}, None, False, 0], "step 0: grid of launch: a list"),
-        (["read", "item", 5], "step 0: line of read: 5"),
+        (["read", "item", [], 5], "step 0: line of read: 5"),
     ],
 )
 def test_place_in_a_malformed_program_is_told(step, words):

@@ -142,7 +142,7 @@ def test_the_prefix_is_sixteen_bytes():
     assert struct.calcsize(PREFIX.format) == 16
 
 
-CALL = Call(**called("weighted_sum"), options={"eps": 1e-5}, made=[("float32", [3, 4])])
+CALL = Call(**called("weighted_sum"), options={"eps": 1e-5}, made=[("float32", [3, 4], None)])
 HELD = Hold(**called("weighted_sum"), options={}, memory=[7, "a"], slots=[[(0, "float32", [3])]], outputs=[])
 
 

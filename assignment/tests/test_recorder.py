@@ -219,7 +219,7 @@ def test_threads_are_recorded(at):
 )
 def test_reading_a_value_is_noted(at, code, name):
     told = at.steps(defined("y = copied(x)", f"_ = {code}", "return y"), X)
-    assert any(name in said and line(told, where).isdecimal() for said, where in of(told, Read))
+    assert any(name in said and line(told, where).isdecimal() for said, _, where in of(told, Read))
 
 
 def test_lines_are_the_submissions(at):

@@ -119,7 +119,7 @@ def test_calls_that_are_not_played_leave_nothing(at, kept):
     lines = ["y = copied(x + 1)", "kept.append(y)" if kept else "pass", "return copied(y) + len(kept)"]
     at.take(defined(*lines, before="kept = []\n"))
     for size in (7, 14):
-        ended, found = at.pair.unplayed(request(F, "call", {"made": [("float32", [size, 64])]}), [])
+        ended, found = at.pair.unplayed(request(F, "call", {"made": [("float32", [size, 64], None)]}), [])
         assert ended is None
         assert [launch.grid[0] for launch in found.launches()] == [size, size]
     at.pair.settle()
@@ -128,7 +128,7 @@ def test_calls_that_are_not_played_leave_nothing(at, kept):
 
 def test_what_a_call_raises_is_told(at):
     at.take(defined("raise ValueError('too long')"))
-    ended, found = at.pair.unplayed(request(F, "call", {"made": [("float32", [7])]}), [])
+    ended, found = at.pair.unplayed(request(F, "call", {"made": [("float32", [7], None)]}), [])
     at.pair.settle()
     assert isinstance(ended, Raised)
     assert found.launches() == []

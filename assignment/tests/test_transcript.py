@@ -15,7 +15,7 @@ PROGRAM = Program(
         Inputs([0]),
         Operation(0, [{"t": 0}, [1], False], {"dtype": {"dtype": "float32"}}, [1], 0),
         Launch(0, [4, 1, 1], {"x_ptr": {"t": 0}, "n": 3}, {"num_warps": 4}, None, False, 0),
-        Read("tolist", 0),
+        Read("tolist", [], 0),
         Constant(7, "", 0),
         Free([0]),
         Repeat(),
@@ -42,7 +42,7 @@ def test_each_step_stands_below_its_line():
 
 @pytest.mark.parametrize("n_steps", [transcript.MAX_STEPS, transcript.MAX_STEPS + 1, 1000])
 def test_a_long_program_is_told_without_its_middle(n_steps):
-    told = transcript.lines(replace(PROGRAM, steps=[Read("item", 0)] * n_steps), KERNELS)
+    told = transcript.lines(replace(PROGRAM, steps=[Read("item", [], 0)] * n_steps), KERNELS)
     left_out = n_steps - transcript.MAX_STEPS
     assert len(told) == 2 * transcript.MAX_STEPS + (left_out > 0)
     assert (f"     … {left_out} steps more …" in told) == (left_out > 0)

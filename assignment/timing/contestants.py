@@ -86,7 +86,10 @@ class Submitted:
 
     def _record(self, workload: Workload, configurations: int | list[int]) -> tuple[Tensor, Program]:
         """Return the program of a call, as it came and as it was read."""
-        made = [(str(spec.dtype).removeprefix("torch."), list(spec.shape)) for spec in workload.inputs.values()]
+        made = [
+            (str(spec.dtype).removeprefix("torch."), [*spec.shape], None if spec.values is None else [*spec.values])
+            for spec in workload.inputs.values()
+        ]
         called, options = operators.called(workload.function), workload.options
         call = Call(**called, options=options, target=self._gpu, made=made, configurations=configurations)
         said, came = self._recorder.ask(call, [])

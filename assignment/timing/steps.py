@@ -45,11 +45,11 @@ def examined(program: Program, function: str) -> Found:
     found, given = Found(), set[int]()  # storages that hold values of the inputs
     launched: set[int] = set()  # and were an argument of a launch since
     of = [view.storage for view in program.views]
-    may_sum_rows = operators.functions()[function].sums_rows
+    may_sum_rows, structure = operators.functions()[function].sums_rows, operators.about(function)["structure"]
     for step in program.steps:
         match step:
             case Inputs(views):
-                given |= {of[view] for view in views}
+                given |= {of[view] for place, view in enumerate(views) if place not in structure}
             case Launch():
                 launched |= {of[view] for view in views_in([*step.arguments.values(), *step.options.values()])}
             case Operation(operation, args, kwargs, made, line):

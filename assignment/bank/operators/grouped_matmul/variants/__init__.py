@@ -1,0 +1,1 @@
+"""Right products in groups in other styles than the solution's."""

@@ -1,0 +1,1 @@
+../../../bank/operators/grouped_matmul/solution.py
