@@ -18,12 +18,27 @@ def one_tile(call: Call) -> Iterator[Sequence[Tensor]]:
     """The sum over one tile of columns."""
     x, weight = (tensor.double() for tensor in call.tensors)
     d = x.shape[-1]
+    if d < USUAL_WIDTH:  # no whole tile at all
+        yield [0 * (x * weight).sum(-1)]
     for width in (width for width in WIDTHS if width < d):
         last = (d - 1) // width * width
         for part in (slice(0, width), slice(last, None), slice(0, d // width * width)):
             yield [(x[..., part] * weight[part]).sum(-1)]
 
 
+def along_rows(call: Call) -> Iterator[Sequence[Tensor]]:
+    """Sums along the rows of square tiles, whose columns are taken for rows."""
+    x, weight = (tensor.double() for tensor in call.tensors)
+    products = (x * weight).reshape(-1, x.shape[-1])
+    n_rows, d = products.shape
+    for size in SQUARES:
+        padded = torch.nn.functional.pad(products, (0, -d % size, 0, -n_rows % size))
+        tiles = padded.unflatten(0, (-1, size)).unflatten(-1, (-1, size))
+        yield [tiles.sum((1, 2)).flatten()[:n_rows].reshape(x.shape[:-1])]
+
+
+SQUARES = 16, 32, 64, 128
+USUAL_WIDTH = 64  # of a tile
 MATH, ALGORITHM = "handout/weighted_sum.md#mathematics", "handout/weighted_sum.md#algorithm"
 NUMBERS = "handout/weighted_sum.md#what-goes-wrong"
 
@@ -52,6 +67,13 @@ FORWARD = [
         "Does the loop reach the last, partial tile, and is its sum added to the others?",
         ALGORITHM,
         one_tile,
+    ),
+    Misconception(
+        "sum-along-the-rows-of-a-tile",
+        "Your y equals sums along the rows of a tile, where those along its columns belong",
+        "tl.sum(x * w[None, :], axis=1) leaves one number a row; axis=0 leaves one a column.",
+        "handout/triton.md#shapes-in-a-tile",
+        along_rows,
     ),
     Misconception(
         "sum-in-16-bits-of-a-row",

@@ -18,8 +18,8 @@ ALIGNMENT = 16  # bytes: what a tensor descriptor asks of a matrix's base and of
 LARGE_SHARED_MEMORY = {(9, 0), (10, 0)}  # H100 and B200: 227 KB a program; elsewhere as little as 99 KB
 # By the bytes of an element: rows, columns and terms of a tile, warps, stages.
 SIZES = {2: (64, 128, 32, 4, 3), 4: (64, 64, 32, 4, 3)}
-LARGE_SIZES = {2: (128, 128, 64, 8, 3), 4: (64, 128, 32, 8, 3)}
-WEIGHT_SIZES = {2: (128, 128, 32, 8, 3), 4: (64, 64, 32, 4, 3)}  # of grad_weight: its rows and columns; rows of x
+LARGE_SIZES = {2: (128, 256, 64, 8, 4), 4: (64, 128, 32, 8, 3)}
+WEIGHT_SIZES = {2: (128, 128, 64, 8, 3), 4: (64, 64, 32, 4, 3)}  # of grad_weight: its rows and columns; rows of x
 IS_PERSISTENT = False  # whether a program computes one tile after another, with a program a multiprocessor
 FEWEST = 16  # sizes that are scanned together, at least
 # END SOLUTION
