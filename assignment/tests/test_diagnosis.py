@@ -399,6 +399,14 @@ def test_inputs_that_lie_apart_in_large_memory_are_sent_without_it():
     assert other.stride() == (2,)
 
 
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2, torch.uint16], ids=str)
+def test_results_of_every_type_are_sent(dtype):
+    x = torch.arange(8.0).to(dtype)
+    ours, *_ = WrongResult.unpacked(replace(wrong_rows((4, 8)), sent=[x[2:]]).packed()).sent
+    assert (ours.dtype, ours.storage_offset()) == (dtype, 2)
+    assert torch.equal(ours.float(), x[2:].float())
+
+
 def test_a_check_is_given_up_after_a_few_results(monkeypatch):
     monkeypatch.setattr(matching, "causes", lambda *_, **__: [])
     search = Search()
