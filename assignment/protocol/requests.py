@@ -7,7 +7,7 @@ is a class, named under the roles that serve it, and a case in each of these.
 from dataclasses import dataclass, field, fields
 from functools import cache
 from types import UnionType
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 from .messages import ConstantsSeen, Header, Options, Place, Value
 
@@ -34,6 +34,11 @@ class OfFunction:
     function: str
     about: "About"
     options: Options
+
+    def __post_init__(self) -> None:
+        """Make tuples of lists: JSON has no tuples."""
+        tuples = {name: tuple(value) for name, value in self.options.items() if isinstance(value, list)}
+        object.__setattr__(self, "options", self.options | tuples)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,10 +186,7 @@ def read(header: Header, role: str) -> Request:
         raise UnknownRequest(f"{role}: unknown kind {header.get('kind')!r}")
     if wrong := [name for name, types in _types(kind).items() if type(header.get(name, ...)) not in types]:
         raise UnknownRequest(f"{role}: {_name(kind)} without {wrong[0]}, or with another type of it")
-    given: dict[str, Any] = {name: header[name] for name in _types(kind)}
-    if isinstance(options := given.get("options"), dict):  # JSON has no tuples
-        given["options"] = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
-    return kind(**given)
+    return kind(**{name: header[name] for name in _types(kind)})
 
 
 def _name(kind: type) -> str:

@@ -65,6 +65,7 @@ def attention_calls(dtype):
 
 
 ROW_SHAPES = ((70, 40), (3, 17, 300), (2, 5000))
+OF_PRODUCTS = (20, 260, 130)  # with several blocks of terms
 
 
 def row_calls(dtype):
@@ -111,10 +112,13 @@ def all_calls(function, dtype):
             yield Call(function, tensors, {"is_causal": is_causal}), expected
     elif operators.operator_of(operators.of_oracle(function).name).is_apart:
         for subject in subjects(function):
-            for shape in ROW_SHAPES:
-                first, *others = at_least_matrices(subject, rng, shape, dtype)
+            is_product = candidates.MODELS[function].n_inner > 1
+            for shape in (*ROW_SHAPES, OF_PRODUCTS) if is_product else ROW_SHAPES:
+                given, *others = at_least_matrices(subject, rng, shape, dtype)
+                first = given.float()
                 firsts = (first, 1000 * first, 1e10 * first, first - 1000, with_infinities(first), by_columns(first))
-                for tensors in [[changed, *others] for changed in firsts] + [coarse([first, *others])]:
+                changes = [[changed.to(given.dtype), *others] for changed in firsts]
+                for tensors in [*changes, coarse([given, *others])]:
                     with suppress(ValueError):  # that overflow in an honest model
                         for options in options_of(subject):
                             yield Call(function, tensors, options), subject.model(*tensors, **options)
