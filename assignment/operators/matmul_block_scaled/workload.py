@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -61,7 +60,8 @@ def pick(work: Workload, named: dict[str, Tensor], chance: random.Random, is_str
     rows = sorted(chance.sample(range(len(a)), min(len(a), CHECKED_ROWS // (1 if is_strict else 4))))
     blocks = sorted(chance.sample(range(len(b_scales)), min(len(b_scales), 2)))
     columns = [column for block in blocks for column in range(block * BLOCK, min(len(b), (block + 1) * BLOCK))]
-    own: list[Any] = [a[rows].cpu(), a_scales[rows].cpu(), b[columns].cpu(), b_scales[blocks].cpu()]
+    of_a, of_b = (x.view(torch.uint8)[some].view(FLOAT8) for x, some in ((a, rows), (b, columns)))
+    own = of_a.cpu(), a_scales[rows].cpu(), of_b.cpu(), b_scales[blocks].cpu()
 
     def check(results: Sequence[Tensor]) -> float:
         return compare.worst_margin(results[0][rows][:, columns].cpu(), models.matmul_block_scaled(*own))
