@@ -33,7 +33,7 @@ def matmul_block_scaled(
 def scales_of(x: Tensor, block: tuple[int, int]) -> Tensor:
     (n_rows, d), (height, width) = x.shape, block
     padded = torch.nn.functional.pad(x.double().abs(), (0, -d % width, 0, -n_rows % height))
-    largest = padded.unflatten(1, (-1, width)).unflatten(0, (-1, height)).amax((1, 3))
+    largest = padded.reshape(len(padded) // height, height, -(-d // width), width).amax((1, 3))
     return torch.where(largest > 0, largest / LARGEST, 1.0)
 
 

@@ -175,7 +175,10 @@ WRONG_ROWS = {
 }
 
 test_quantize_values = values(
-    1.5, "quantize_block_scaled divides blocks by amax / 448 and rounds to float8", QUANTIZE, with_options(ROWS, BLOCKS)
+    1.25,
+    "quantize_block_scaled divides blocks by amax / 448 and rounds to float8",
+    QUANTIZE,
+    with_options(ROWS, BLOCKS),
 )
 test_quantize_ragged = values(
     1, "quantize_block_scaled is right where the last blocks are short", QUANTIZE, with_options(RAGGED_ROWS, BLOCKS)
@@ -237,6 +240,12 @@ test_contract = contract(
     "matmul_block_scaled leaves inputs and earlier results alone; no rows give no rows",
     MATMUL,
     BATCHES,
+)
+test_quantize_contract = contract(
+    0.25,
+    "quantize_block_scaled leaves x and earlier results alone; no rows give no rows",
+    QUANTIZE,
+    with_options(shapes({"ordinary": lambda rng: (2 * BLOCK, longer(rng)), "no rows": (0, 2 * BLOCK)}), BLOCKS),
 )
 test_quantize_mistakes = mistakes(
     0.25, "quantize_block_scaled raises ValueError for what is no matrix to quantize", QUANTIZE, (24, 40), WRONG_ROWS
