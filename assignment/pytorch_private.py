@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 import torch
 from torch import Tensor
+from torch import _scaled_mm as scaled_mm
 from torch import _tensor_str as tensor_str
 from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
 from torch._ops import OpOverload, OpOverloadPacket

@@ -115,7 +115,14 @@ class Run(Protocol):
     def largest(self, function: str, *tensors: Tensor, **options: Any) -> tuple[Results, int]:
         """Return the results, and the number of elements of the largest tensor made during the call."""
 
-    def compiled(self, function: str, *tensors: Tensor, right: Callable[..., None] = ..., **options: Any) -> list[str]:
+    def compiled(
+        self,
+        function: str,
+        *tensors: Tensor,
+        right: Callable[..., None] = ...,
+        targets: Sequence[str] = ...,
+        **options: Any,
+    ) -> list[str]:
         """Return what keeps the kernels of a call from being compiled, or from fitting, on each target; a text each.
 
         Kernels are compiled of calls whose results are right: `right` raises something if they are not.

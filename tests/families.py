@@ -28,6 +28,7 @@ Change = tuple[Sequence[Tensor], Callable[..., Results], slice]
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 LOW_PRECISION = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+GPUS = "a100", "h100", "b200"  # that kernels are compiled for
 SLACK = 0.05  # of a tensor's size
 VECTOR = 1 / 16  # of the largest tensor's size: a smaller one is a vector,
 VECTOR_SLACK = 0.1  # whose traffic may be so much of the largest tensor's
@@ -393,7 +394,9 @@ def traffic(
     return check_of(points, claim, "", test)
 
 
-def compiles(points: float, claim: str, subjects: Sequence[Subject], cases: Cases) -> Test:
+def compiles(
+    points: float, claim: str, subjects: Sequence[Subject], cases: Cases, targets: Sequence[str] = GPUS
+) -> Test:
     """Return a check that the kernels compile and fit for GPUs that need not be there: A100, H100 and B200.
 
     They are compiled as the call's launches need them, of an autotuned kernel all configurations, of which one that
@@ -410,7 +413,7 @@ def compiles(points: float, claim: str, subjects: Sequence[Subject], cases: Case
             def right(results: Any, expected: Callable[[], dict[str, Expected]] = expected) -> None:
                 margin_of_right(results, expected(), "kernels are to compile for right results; these are wrong")
 
-            if problems := run.compiled(subject.function, *tensors, right=right, **case.options):
+            if problems := run.compiled(subject.function, *tensors, right=right, targets=targets, **case.options):
                 raise Mismatch("\n".join(problems))
 
     return pytest.mark.lengthy(check_of(points, claim, "", test))

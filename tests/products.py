@@ -120,10 +120,11 @@ def expanded(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
     return [a[(0,) * (a.ndim - 1)].expand(a.shape), b[:, :1].expand(b.shape), *others]
 
 
-def in_tiles(costs: Any, tensors: Mapping[str, Tensor], case: Case) -> None:
-    """Raise Mismatch if a factor is read more often than tiles of 32 × 32 need."""
+def in_tiles(costs: Any, tensors: Mapping[str, Tensor], case: Case, factors: Sequence[str] = ()) -> None:
+    """Raise Mismatch if a factor is read more often than tiles of 32 × 32 need; by default the first two inputs are."""
     *rows, _, n = case.shape
-    m = math.prod(rows)
-    for nbytes, (name, tensor), others in zip(costs.read, tensors.items(), (n, m), strict=False):
+    m, read = math.prod(rows), dict(zip(tensors, costs.read, strict=True))
+    for name, others in zip(factors or tensors, (n, m), strict=False):
+        nbytes, tensor = read[name], tensors[name]
         remedy = "compute a tile of the result in each program: what it loads serves a whole row, or column, of it"
         moved("read", name, nbytes, size(tensor), math.ceil(others / SMALLEST_TILE), SLACK * size(tensor), remedy)

@@ -23,6 +23,7 @@ FIGURES: dict[str, Callable[[], Drawing]] = {
     "weighted_sum": tiles.weighted_sum,
     "partial_sums": tiles.partial_sums,
     "removed_component": tiles.removed_component,
+    "block_scales": tiles.block_scales,
     "attention_traffic": attention.traffic,
     "online_softmax": attention.online_softmax,
     "keys_walk": attention.keys_walk,

@@ -253,3 +253,40 @@ def removed_component() -> Drawing:
     )
     drawing.note(20, 258, "x̂ has length √d, hence a mean in the place of a sum. (Exactly so where eps is 0.)")
     return drawing
+
+
+def block_scales() -> Drawing:
+    """Draw two factors in float8 with their blocks, and a step of their product."""
+    drawing = Drawing(720, 330, "Blocks of two factors and their scales: 1 × 128 of a, 128 × 128 of b")
+    left, top, width, n_blocks, n_rows, height = 30, 66, 100, 3, 8, 18
+    middle = left + n_blocks * width + 60
+    for block in range(n_blocks):
+        colour, x = COLOURS[block], left + block * width
+        drawing.text(x + width / 2, top - 10, f"g = {block}", anchor="middle", size=12)
+        for row in range(n_rows):
+            y = top + row * height
+            drawing.rect(x, y, width, height, colour, f"{colour}-line")
+            drawing.text(x + width / 2, y + 14, f"s[{row}, {block}]", anchor="middle", size=11)
+        x = middle + block * width
+        drawing.text(x + width / 2, top - 10, f"g = {block}", anchor="middle", size=12)
+        for half in range(2):
+            below = top + half * n_rows * height / 2
+            drawing.rect(x, below, width, n_rows * height / 2, colour, f"{colour}-line")
+            drawing.text(x + width / 2, below + n_rows * height / 4 + 5, f"t[{half}, {block}]", anchor="middle")
+    drawing.text(left, 24, "a (m, k)", bold=True)
+    drawing.note(left + 70, 24, "a scale for each row and 128 terms")
+    drawing.text(middle, 24, "b (n, k)", bold=True)
+    drawing.note(middle + 70, 24, "a scale for 128 rows and 128 terms")
+    y = top + n_rows * height + 36
+    drawing.text(left, y, "one step of a tile of c, for the terms of g:", bold=True)
+    drawing.box(left, y + 14, 190, 36, "part = a[:, g] b[:, g]ᵀ", COLOURS[1])
+    drawing.arrow(left + 194, y + 32, left + 226, y + 32)
+    drawing.box(left + 230, y + 14, 200, 36, "part · s[i, g] · t[h, g]", COLOURS[1])
+    drawing.arrow(left + 434, y + 32, left + 466, y + 32)
+    drawing.box(left + 470, y + 14, 190, 36, "total += …, in float32")
+    drawing.note(
+        left,
+        y + 74,
+        "s belongs to the row i of c, t to the block h of its column: both change with g.",
+    )
+    return drawing

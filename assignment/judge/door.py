@@ -142,7 +142,12 @@ class Run:
         return reply.returned(results), int(largest)
 
     def compiled(
-        self, function: str, *tensors: Tensor, right: Callable[..., None] = lambda results: None, **options: Option
+        self,
+        function: str,
+        *tensors: Tensor,
+        right: Callable[..., None] = lambda results: None,
+        targets: Sequence[str] = tuple(TARGETS),
+        **options: Option,
     ) -> list[str]:
         """Return what keeps the kernels of a call whose results are right from running on each target."""
         if not has_compiler():
@@ -151,7 +156,7 @@ class Run:
         self.asked, self.tensors = Call(**operators.called(function), options=options), tensors
         with self._deaths_told("while it was compiled: "):
             judged, pair = functools.partial(self._judged, function, right), self._pool.recorder_and_player()
-            reply = pair.compile(self.asked, list(tensors), judged, list(TARGETS), self._pool.jobs)
+            reply = pair.compile(self.asked, list(tensors), judged, list(targets), self._pool.jobs)
         if not isinstance(reply, Compiled):
             raise meant_by(reply)
         self.kernels += compiled.figures(reply)

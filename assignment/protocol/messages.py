@@ -10,7 +10,7 @@ Writable: TypeAlias = (
     bool | int | float | str | Sequence["Writable"] | Mapping[str, "Writable"] | Mapping[int, "Writable"] | None
 )
 Header: TypeAlias = dict[str, Value]
-Option: TypeAlias = bool | int | float | str | None  # of a submission's function
+Option: TypeAlias = bool | int | float | str | Sequence[int] | None  # of a submission's function
 Options: TypeAlias = dict[str, Option]
 Place: TypeAlias = tuple[int, str, list[int]]  # of a tensor in shared memory: byte, dtype and shape
 

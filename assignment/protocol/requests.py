@@ -35,6 +35,11 @@ class OfFunction:
     about: "About"
     options: Options
 
+    def __post_init__(self) -> None:
+        """Make tuples of lists: JSON has no tuples."""
+        tuples = {name: tuple(value) for name, value in self.options.items() if isinstance(value, list)}
+        object.__setattr__(self, "options", self.options | tuples)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Called(OfFunction):

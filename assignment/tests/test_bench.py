@@ -8,6 +8,8 @@ import pytest
 from rich.console import Console
 
 from assignment.operators.flash_attention import workload as attention
+from assignment.operators.matmul import workload as matmul
+from assignment.operators.matmul_block_scaled import workload as float8
 from assignment.timing import bench, plots, roof, speed
 
 ROOF = roof.Roof(4e12, 8e14)
@@ -65,6 +67,20 @@ def test_a_table_fits_a_terminal_of_80_columns():
     assert page.getvalue().count(" 550 69%") == len(names)
     assert "16,384 × 128 causal" in page.getvalue()
     assert "…" not in page.getvalue()
+
+
+def test_products_of_8_bits_are_held_against_their_own_limit(monkeypatch):
+    monkeypatch.setattr(bench.clock, "Track", lambda work, memory: None)
+    monkeypatch.setattr(bench, "measure", lambda dtype: roof.Roof(4e12, 2 * ROOF.operations_per_s))
+    submitted = types.SimpleNamespace(contestant=lambda: None)
+    works = [float8.workload(8192, 8192, 8192), matmul.workload(8192, 8192, 8192, bench.torch.bfloat16)]
+    for work, share in zip(works, (0.5, 1.0), strict=True):
+        seconds = work.operations / ROOF.operations_per_s
+        timing = bench.clock.Timing(seconds, seconds, seconds, 0.1)
+        race = bench.clock.RaceTimes({"submission": timing}, {})
+        monkeypatch.setattr(bench.Bench, "_race", lambda *_, race=race: race)
+        (found,) = bench.Bench(submitted, None, None, ROOF).rows(work)  # type: ignore[arg-type]
+        assert found.roof == pytest.approx(share)
 
 
 def test_each_size_is_told_as_soon_as_it_is_timed(sweep):

@@ -97,6 +97,12 @@ def test_kernels_that_fit_are_no_problem():
     assert run.doubts == []
 
 
+def test_kernels_are_compiled_for_the_targets_that_a_check_names():
+    run, compiler = run_with(REPLY)
+    run.compiled("f", torch.ones(3), targets=("h100", "b200"))
+    assert [*compiler.requests[0].programs] == ["h100", "b200"]
+
+
 def test_wrong_results_are_not_compiled():
     run, compiler = run_with(REPLY)
 

@@ -65,6 +65,7 @@ def attention_calls(dtype):
 
 
 ROW_SHAPES = ((70, 40), (3, 17, 300), (2, 5000))
+OF_PRODUCTS = (20, 260, 130)  # with several blocks of terms
 
 
 def row_calls(dtype):
@@ -111,10 +112,13 @@ def all_calls(function, dtype):
             yield Call(function, tensors, {"is_causal": is_causal}), expected
     elif operators.operator_of(operators.of_oracle(function).name).is_apart:
         for subject in subjects(function):
-            for shape in ROW_SHAPES:
-                first, *others = at_least_matrices(subject, rng, shape, dtype)
+            is_product = candidates.MODELS[function].n_inner > 1
+            for shape in (*ROW_SHAPES, OF_PRODUCTS) if is_product else ROW_SHAPES:
+                given, *others = at_least_matrices(subject, rng, shape, dtype)
+                first = given.float()
                 firsts = (first, 1000 * first, 1e10 * first, first - 1000, with_infinities(first), by_columns(first))
-                for tensors in [[changed, *others] for changed in firsts] + [coarse([first, *others])]:
+                changes = [[changed.to(given.dtype), *others] for changed in firsts]
+                for tensors in [*changes, coarse([given, *others])]:
                     with suppress(ValueError):  # that overflow in an honest model
                         for options in options_of(subject):
                             yield Call(function, tensors, options), subject.model(*tensors, **options)
@@ -397,6 +401,14 @@ def test_inputs_that_lie_apart_in_large_memory_are_sent_without_it():
     ours, other = WrongResult.unpacked(wrong.packed()).sent
     assert torch.equal(ours, x)
     assert other.stride() == (2,)
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2, torch.uint16], ids=str)
+def test_results_of_every_type_are_sent(dtype):
+    x = torch.arange(8.0).to(dtype)
+    ours, *_ = WrongResult.unpacked(replace(wrong_rows((4, 8)), sent=[x[2:]]).packed()).sent
+    assert (ours.dtype, ours.storage_offset()) == (dtype, 2)
+    assert torch.equal(ours.float(), x[2:].float())
 
 
 def test_a_check_is_given_up_after_a_few_results(monkeypatch):

@@ -28,7 +28,12 @@ TENSORS = {name for function in operators.functions().values() for name in (*fun
 ORACLES = {operators.oracle(function.oracle) for function in operators.functions().values()}
 OPTIONS = {name for oracle in ORACLES for name in signature(oracle).parameters}
 OTHERS = {"player/derivations.py: weight"}  # an argument of aten::lerp
-OF_OTHERS = {"mean", "seed"}  # words for other things too: an operation of PyTorch, what a report is drawn from
+OF_OTHERS = {
+    "mean",
+    "seed",
+    "block",
+    "values",
+}  # words for other things too: an operation of PyTorch, what is drawn from
 
 
 def words(node: ast.AST) -> Iterator[str]:

@@ -87,7 +87,8 @@ def test_it_computes_the_same(call, function, peer):
     options = {"is_causal": True} if function.startswith("flash") else {}
     came = call(peer, function, *tensors, **options)
     for got, want in zip(*((x if isinstance(x, tuple) else (x,)) for x in (came, expected)), strict=True):
-        torch.testing.assert_close(got.double(), want.double(), rtol=1e-4, atol=1e-4)
+        rtol = max(1e-4, torch.finfo(got.dtype).eps)
+        torch.testing.assert_close(got.double(), want.double(), rtol=rtol, atol=1e-4)
 
 
 @pytest.mark.parametrize("function", COPIED)

@@ -142,7 +142,7 @@ def test_the_prefix_is_sixteen_bytes():
     assert struct.calcsize(PREFIX.format) == 16
 
 
-CALL = Call(**called("weighted_sum"), options={"eps": 1e-5}, made=[("float32", [3, 4], None)])
+CALL = Call(**called("weighted_sum"), options={"eps": 1e-5, "block": (1, 128)}, made=[("float32", [3, 4], None)])
 HELD = Hold(**called("weighted_sum"), options={}, memory=[7, "a"], slots=[[(0, "float32", [3])]], outputs=[])
 
 
@@ -152,6 +152,7 @@ def test_a_request_arrives(request_):
     came = requests.read(sent, "compile" if isinstance(request_, Compile) else "gpu")
     assert type(came) is type(request_)
     assert json.dumps(requests.written(came)) == json.dumps(requests.written(request_))
+    assert vars(came).get("options") == vars(request_).get("options")
 
 
 @pytest.mark.parametrize(

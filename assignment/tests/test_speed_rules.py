@@ -1,7 +1,9 @@
 """What becomes of a timing, on a machine without a GPU: points, evidence and words."""
 
+import contextlib
 import re
 import types
+from collections import Counter
 
 import pytest
 import torch
@@ -51,6 +53,20 @@ def test_who_is_slow_gets_the_share_that_was_reached(judge):
     with pytest.raises(speed.TooSlow, match=r"0\.50 × FlashAttention-2") as error:
         judge._judge(raced(2e-3, "flash2", 0.5), ATTENTION, torch.bfloat16, "flash2", 0.8)
     assert error.value.share == pytest.approx(0.625)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "has_it"),
+    [(torch.float32, True), (torch.bfloat16, True), (torch.float8_e4m3fn, False)],
+    ids=str,
+)
+def test_what_a_gpu_has_no_numbers_for_is_not_graded(judge, monkeypatch, dtype, has_it):
+    judge._session.deaths = Counter()
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (8, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "A100")
+    monkeypatch.setattr(speed, "built", lambda *_: ATTENTION)
+    with contextlib.nullcontext() if has_it else pytest.raises(door.SubmissionError, match="A100 has no float8_e4m3fn"):
+        judge._workload("f", (), dtype, {})
 
 
 def test_each_peer_of_a_check_has_a_title():

@@ -30,6 +30,7 @@ ROUNDS = 5
 MAX_DEATHS = 2  # of one function's processes; its remaining cases fail without running
 THREADS = 4  # of PyTorch, where results are checked: small pieces gain nothing from more
 MEMORY_SHARE = 0.25  # of the GPU's, for slots; the results of the calls take as much again
+FIRST_WITH = {torch.bfloat16: (8, 0), torch.float8_e4m3fn: (8, 9)}  # capabilities
 BENCH_MEMORY_SHARE = 0.1  # where some peers hold all scores
 MAX_MEMORY = 40 << 30  # bytes
 # bytes of the GPU; on a smaller one, what only moves memory has a quarter of the rows
@@ -137,8 +138,9 @@ class Speed:
         if self._session.deaths[function] >= MAX_DEATHS:
             message = f"not run: {function} has crashed or hung {MAX_DEATHS} times already"
             raise SubmissionError(score.CRASHED, message, ran=False)
-        if dtype == torch.bfloat16 and torch.cuda.get_device_capability() < (8, 0):
-            raise SubmissionError(score.NOT_GRADED, f"{torch.cuda.get_device_name()} has no bfloat16")
+        if torch.cuda.get_device_capability() < FIRST_WITH.get(dtype, (0, 0)):
+            name = str(dtype).removeprefix("torch.")
+            raise SubmissionError(score.NOT_GRADED, f"{torch.cuda.get_device_name()} has no {name}")
         workload = built(function, shape, dtype, options)
         if not workload.operations and self._session.total < FULL_SIZES_FROM:
             workload = built(function, (shape[0] // 4, *shape[1:]), dtype, options)

@@ -1,0 +1,1 @@
+"""Right block-scaled products in other styles than the solution's."""

@@ -1,0 +1,1 @@
+../../../bank/operators/matmul_block_scaled/solution.py
