@@ -202,7 +202,7 @@ def _as_index(value: tl.tensor) -> int:
 
 def _patch_tensor() -> None:
     cls = tl.tensor
-    cls.__bool__ = _truth
+    cls.__bool__ = lambda self: True  # Triton's own code asks `if other`, meaning that there is one
     cls.__index__ = _as_index
     cls.__repr__ = cls.__str__ = lambda self: str(self.handle.data)
     cls.T = property(lambda self: theirs(semantic.permute, self, (1, 0)))
@@ -211,15 +211,6 @@ def _patch_tensor() -> None:
         if is_own and not name.startswith("_") and not tl.core.is_builtin(member):
             # Triton declares it without a body
             setattr(cls, name, _refusing(f"x.{name}() {WITHOUT_BODY} tl.{name}(x)"))
-
-
-def _truth(self: tl.tensor) -> bool:
-    """Return whether there is a mask.
-
-    Triton's own code asks `if mask`, meaning that. Kernels ask `control.truth`.
-    """
-    data = self.handle.data
-    return bool(data.item()) if data.size == 1 else True
 
 
 def _patch_constexpr() -> None:

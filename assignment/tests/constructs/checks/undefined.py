@@ -203,6 +203,23 @@ def check_masked_load_without_other():
             says(Exception(seen.warnings[0]), "masked load without other=", "# no other", "say other=0.0")
 
 
+def check_masked_load_of_one_element():
+    """Zero is a value of other= like any other."""
+
+    @triton.jit
+    def kernel(x_ptr, y_ptr, n, HAS_OTHER: tl.constexpr):
+        if HAS_OTHER:
+            x = tl.load(x_ptr + n, mask=n < 0, other=0.0)
+        else:
+            x = tl.load(x_ptr + n, mask=n < 0)
+        tl.store(y_ptr, x)
+
+    for has_other in (True, False):
+        with calls.Call() as seen:
+            kernel[(1,)](torch.ones(5), torch.zeros(1), 5, HAS_OTHER=has_other)
+        assert len(seen.warnings) == (not has_other)
+
+
 def check_a_factor_of_zero_hides_nothing():
     """A masked-out lane may hold NaN on a GPU, and 0 · NaN is NaN; a choice between two values does not mind."""
 
