@@ -208,10 +208,7 @@ def check_masked_load_of_one_element():
 
     @triton.jit
     def kernel(x_ptr, y_ptr, n, HAS_OTHER: tl.constexpr):
-        if HAS_OTHER:
-            x = tl.load(x_ptr + n, mask=n < 0, other=0.0)
-        else:
-            x = tl.load(x_ptr + n, mask=n < 0)
+        x = tl.load(x_ptr + n, mask=n < 0, other=0.0) if HAS_OTHER else tl.load(x_ptr + n, mask=n < 0)
         tl.store(y_ptr, x)
 
     for has_other in (True, False):
