@@ -9,7 +9,8 @@ from tests import operators
 from tests.families import Subject
 
 oracle = SimpleNamespace(**{f.oracle: operators.oracle(f.oracle) for f in operators.functions().values()})
-models = SimpleNamespace(**{f.oracle: operators.model(f.name) for f in operators.functions().values()})
+functions = {f.oracle: operators.of_oracle(f.oracle).name for f in operators.functions().values()}
+models = SimpleNamespace(**{name: operators.model(function) for name, function in functions.items()})
 
 
 def subjects(function: str) -> list[Subject]:

@@ -15,6 +15,7 @@ SIZES = [1024 << i for i in range(4)]
 FLOAT8 = torch.float8_e4m3fn
 PEERS = {"matmul_block_scaled": ("cublas_in_bfloat16", "scaled_mm", "compiled", "naive")}
 TITLES = {"cublas_in_bfloat16": "cuBLAS, bfloat16", "scaled_mm": "_scaled_mm"}
+HEADINGS = {"cublas_in_bfloat16": "cuBLAS,\nbf16", "scaled_mm": "_scaled\n_mm"}
 PANELS = (
     Panel(
         title="Square products of block-scaled float8 matrices",

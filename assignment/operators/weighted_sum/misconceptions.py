@@ -154,6 +154,16 @@ BACKWARD = [
         ),
     ),
     Misconception(
+        "grad-x-of-x-in-place-of-the-weight",
+        "Your grad_x equals grad_y times x, where the weight belongs",
+        "y_i = Σ x_ij w_j: what is the derivative by x_ij?",
+        MATH,
+        lambda call: (
+            [call.tensors[0].double().unsqueeze(-1) * call.tensors[1].double(), terms.sum(0)]
+            for _, terms in [gradients(call)]
+        ),
+    ),
+    Misconception(
         "grad-weight-without-grad-y",
         "Your grad_weight equals the sum of x, without grad_y",
         "y_i = Σ x_ij w_j: by the chain rule each row counts as much as its grad_y.",
