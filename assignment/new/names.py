@@ -54,6 +54,8 @@ def model(name: str) -> operators.Operator:
             f"expected an operator of one problem, got {name}, which has {several}: "
             "choose a simpler one, and add the other functions by hand"
         )
+    if all(function.gradients for function in found.functions):
+        raise OperatorError(f"expected an operator with kernels of its own, got {name}: choose a simpler one")
     return found
 
 

@@ -224,7 +224,7 @@ def test_the_next_step_is_the_first_stub():
             "flash_forward_pytorch, handout/flash_attention.md#forward-in-pytorch"
             "; practice: layernorm, handout/layernorm.md",
         ),
-        (["flash_backward_triton"], "matmul, handout/matmul.md"),
+        (["flash_backward_triton"], "matmul, handout/matmul.md; practice: custom_op, handout/custom_op.md"),
     ],
 )
 def test_after_finished_problems_comes_the_next(finished, words):

@@ -13,7 +13,11 @@ from tests import operators
 from tests.families import Case, Subject
 
 MEMORY = 16 << 30  # of which nearly nothing is touched
-INNER = {"vector_add": 0, "flash_attention": 2}  # dimensions that are no batch, of the largest tensor; of others one
+INNER = {
+    "vector_add": 0,
+    "flash_attention": 2,
+    "grouped_matmul": 3,
+}  # dimensions that are no batch, of the largest tensor; of others one
 
 
 def checks(ending: str) -> Iterator[tuple[str, Callable]]:

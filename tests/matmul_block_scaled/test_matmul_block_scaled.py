@@ -175,16 +175,16 @@ WRONG_ROWS = {
 }
 
 test_quantize_values = values(
-    1.25,
+    1.75,
     "quantize_block_scaled divides blocks by amax / 448 and rounds to float8",
     QUANTIZE,
     with_options(ROWS, BLOCKS),
 )
 test_quantize_ragged = values(
-    1, "quantize_block_scaled is right where the last blocks are short", QUANTIZE, with_options(RAGGED_ROWS, BLOCKS)
+    0.75, "quantize_block_scaled is right where the last blocks are short", QUANTIZE, with_options(RAGGED_ROWS, BLOCKS)
 )
 test_quantize_particular = values(
-    1,
+    0.75,
     "quantize_block_scaled is right for blocks of all sizes, of zeros, with outliers, and below zero",
     QUANTIZE,
     with_options(built([sizes_over_2_to_the_30, outliers, negative_ones]), BLOCKS),
@@ -205,17 +205,17 @@ test_quantize_strides = values(
     ),
 )
 test_quantize_traffic = traffic(
-    1,
+    0.75,
     "quantize_block_scaled reads x once, and writes values and scales once",
     QUANTIZE,
     with_options(shapes({"whole blocks": lambda rng: (2 * BLOCK * between(rng, 1, 2), longer(rng))}), BLOCKS),
     read=["x"],
     written=["values", "scales"],
 )
-test_values = values(5, "matmul_block_scaled returns the sum of the scaled products", MATMUL, PLAIN)
+test_values = values(6.25, "matmul_block_scaled returns the sum of the scaled products", MATMUL, PLAIN)
 test_ragged = values(2, "matmul_block_scaled is right for every m, n and k from 1", MATMUL, RAGGED)
 test_scales = values(
-    1,
+    0.75,
     "matmul_block_scaled is right for scales over 2³⁰, blocks of zeros, outliers, and blocks that cancel",
     MATMUL,
     built([scales_of_all_sizes, an_outlier_a_row, blocks_that_cancel]),
@@ -258,7 +258,7 @@ test_mistakes = mistakes(
     MISTAKES,
 )
 test_traffic = traffic(
-    2,
+    1.25,
     "matmul_block_scaled reads a and b in tiles of 32 or more, and writes c once",
     MATMUL,
     products.COSTLY,
