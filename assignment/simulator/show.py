@@ -73,7 +73,7 @@ def _launch_row(number: int, launch: LaunchCost) -> list[str]:
         str(number),
         launch.kernel,
         str(launch.grid),
-        str(launch.programs),
+        f"{launch.programs}, {launch.idle} idle" if launch.idle else str(launch.programs),
         _bytes(sum(t.loaded for t in tensors)), "",
         _bytes(sum(t.stored for t in tensors)), "",
         _bytes(sum(t.updated for t in tensors)),

@@ -61,11 +61,17 @@ class LaunchCost:
     flops: Counter[str] = field(default_factory=Counter)
     program: int = 0  # that runs, from 1 in the order of their ids
     accesses: list[Access] | None = None  # if they are kept
+    writers: set[int] = field(default_factory=set)  # programs that have stored something
 
     @property
     def programs(self) -> int:
         x, y, z = self.grid
         return x * y * z
+
+    @property
+    def idle(self) -> int:
+        """Return how many programs store nothing."""
+        return self.programs - len(self.writers)
 
     def begin(self, program: Program) -> None:
         """Start the next program."""
@@ -75,6 +81,8 @@ class LaunchCost:
     def touch(self, traffic: Traffic, action: str, index: np.ndarray, size: int, nbytes: int) -> None:
         """Count an access to the elements `index` of a map of `size` elements."""
         setattr(traffic, action, getattr(traffic, action) + nbytes)
+        if action != "loaded":
+            self.writers.add(self.program)
         missing = size - len(traffic.counts.get(action, ()))
         if missing > 0:  # the first access, or one that reaches a larger tensor than those before
             for maps in (traffic.counts, traffic.last):
