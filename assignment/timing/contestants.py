@@ -1,10 +1,13 @@
 """Submission and peers as contestants: each in a separate process, asked in the same way."""
 
 import contextlib
+import importlib.metadata
 import math
 import os
+import sys
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from assignment.judge import program_size, replies
@@ -140,6 +143,17 @@ def packages() -> list[str]:
     """
     named = (Path(entry).resolve() for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry)
     return [str(folder) for folder in named if folder.is_dir() and folder != ROOT and folder not in ROOT.parents]
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of what is timed: PyTorch, which has some peers in it, its libraries and peers' packages."""
+    number = torch.backends.cudnn.version() or 0  # 9.12.1 is 91201
+    found = {"torch": torch.__version__, "cudnn": f"{number // 10000}.{number // 100 % 100}.{number % 100}"}
+    asked_for = {"triton", *(name for part in parts("workload") for name in getattr(part, "PACKAGES", ()))}
+    for distribution in importlib.metadata.distributions(path=[*packages(), *sys.path]):
+        if (name := distribution.metadata["Name"].lower().replace("_", "-")) in asked_for:
+            found.setdefault(name, distribution.version)
+    return found
 
 
 class Peers:

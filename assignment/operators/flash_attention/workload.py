@@ -51,6 +51,7 @@ TITLES = {
     "flash3": "FlashAttention-3",
     **dict.fromkeys(("hopper", "hopper_backward"), "Gluon, for Hopper"),
 }
+PACKAGES = ("flash-attn-3", "fa3-fwd")
 HEADINGS = {"flash2": "FA-2", "flex": "Flex", "flash3": "FA-3", **dict.fromkeys(("hopper", "hopper_backward"), "Gluon")}
 PANELS = tuple(
     Panel(

@@ -14,6 +14,7 @@ SIZES = [1024 << i for i in range(4)]
 COLUMNS = 256  # of the result that are looked at: of every tile some
 PEERS = {"matmul": ("cublas", "compiled", "naive")}
 TITLES = {"cublas": "cuBLAS"}
+PACKAGES = ("nvidia-cublas", "nvidia-cublas-cu12")
 PANELS = (
     Panel(
         title="Products of square matrices",

@@ -13,6 +13,7 @@ PEERS = {  # Liger has no backward pass that can be called by itself
     "rmsnorm_backward": (COPYING, "naive", "compiled", "torch_norm"),
 }
 TITLES, HEADINGS = {"torch_norm": "F.rms_norm", "liger": "Liger"}, {"torch_norm": "F.rms_\nnorm"}
+PACKAGES = ("liger-kernel",)
 PANELS = (panel_of_rows("RMSNorm", "rmsnorm"),)
 
 
