@@ -1,4 +1,4 @@
-"""The tables of a page of figures: `python bench_page.py FILE` prints them, of what `grade.py --bench --csv FILE` wrote.
+"""The tables of a page of figures: `python bench_page.py FILE` prints what `grade.py --bench --csv FILE` wrote.
 
 Cells are TFLOP/s of products, or TB/s of the bytes that must move; the last column is what a call costs on the host.
 """
