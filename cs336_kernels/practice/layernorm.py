@@ -99,7 +99,7 @@ def _layernorm_forward_kernel(
     x_ptr, w_ptr, b_ptr, y_ptr, mean_ptr, rstd_ptr,
     stride_xr, stride_xd, stride_wd, stride_bd, stride_yr, stride_yd, stride_mr, stride_sr,
     n_rows, d, eps,
-    ROWS_TILE_SIZE: tl.constexpr, D_TILE_SIZE: tl.constexpr, IS_ONE_TILE: tl.constexpr,
+    ROWS_TILE_SIZE: tl.constexpr, D_TILE_SIZE: tl.constexpr, IS_ONE_TILE: tl.constexpr, UNROLL: tl.constexpr = 1,
 ):  # fmt: skip
     """One program a tile of rows, which walks along the columns twice: for mean and variance, then for y.
 

@@ -40,7 +40,7 @@ LARGE_FORWARD_SIZES: Table = {  # where a program has large shared memory
 }
 HOPPER = (9, 0)
 HOPPER_FORWARD_SIZES: Table = {  # five programs fit a multiprocessor: 1.01 to 1.13 × as fast at d = 64 (H100)
-    16: LARGE_FORWARD_SIZES[16] | {64: (64, 64, 4, 2, 96)},
+    16: LARGE_FORWARD_SIZES[16] | {64: (64, 64, 4, 2, 96), 80: (64, 64, 4, 3), 96: (128, 64, 8, 3)},
     32: FORWARD_SIZES[32],
 }
 MAX_SHORT = 1024  # keys on average: such walks leave a multiprocessor idle between programs, so small ones share it
@@ -54,9 +54,10 @@ LARGE_BACKWARD_KV_SIZES: Table = {  # 1.02 to 1.12 × as fast at d = 64 (H200)
     32: BACKWARD_SIZES[32],
 }
 LARGE_BACKWARD_Q_SIZES: Table = {  # 1.05 to 1.13 × as fast at d = 128, 1.02 × at d = 64 (H200)
-    16: {128: (128, 64, 8, 3), 256: (64, 64, 8, 1)},
+    16: {64: (128, 64, 8, 3), 96: (64, 64, 4, 2), 128: (128, 64, 8, 3), 256: (64, 64, 8, 1)},
     32: BACKWARD_SIZES[32],
 }
+MIN_SPLIT_D = 64  # columns that one tile always holds
 GROUP_BYTES = tl.constexpr(16 << 20)
 LOG2_E = tl.constexpr(1.4426950408889634)  # exp(x) = exp2(x · log₂ e), and exp2 is an instruction
 LN_2 = tl.constexpr(0.6931471805599453)
@@ -196,7 +197,7 @@ def flash_forward_triton(
     sizes = _launch_sizes(table, d, q.dtype)
     if n_batches > 0:
         _flash_forward_kernel[(n_batches * triton.cdiv(n_queries, sizes["Q_TILE_SIZE"]),)](
-            _tiled(q_, sizes["Q_TILE_SIZE"]), _tiled(k_, sizes["K_TILE_SIZE"]), _tiled(v_, sizes["K_TILE_SIZE"]),
+            *_tiled(sizes["Q_TILE_SIZE"], q_), *_tiled(sizes["K_TILE_SIZE"], k_, v_),
             o, lse,
             *o.stride(), *lse.stride(),
             n_queries, n_keys, d, d**-0.5,
@@ -246,8 +247,7 @@ def flash_backward_triton(
     if n_batches > 0:
         sizes = _launch_sizes(LARGE_BACKWARD_Q_SIZES if is_large else BACKWARD_SIZES, d, q.dtype)
         _flash_backward_q_kernel[(n_batches * triton.cdiv(n_queries, sizes["Q_TILE_SIZE"]),)](
-            *(_tiled(x, sizes["Q_TILE_SIZE"]) for x in (grad_o_, q_, o_)),
-            *(_tiled(x, sizes["K_TILE_SIZE"]) for x in (k_, v_)),
+            *_tiled(sizes["Q_TILE_SIZE"], grad_o_, q_, o_), *_tiled(sizes["K_TILE_SIZE"], k_, v_),
             lse_, delta, grad_q,
             *lse_.stride(), *delta.stride(), *grad_q.stride(),
             n_queries, n_keys, d, d**-0.5,
@@ -255,8 +255,7 @@ def flash_backward_triton(
         )  # fmt: skip
         sizes = _launch_sizes(LARGE_BACKWARD_KV_SIZES if is_large else BACKWARD_SIZES, d, q.dtype)
         _flash_backward_kv_kernel[(n_batches * triton.cdiv(n_keys, sizes["K_TILE_SIZE"]),)](
-            *(_tiled(x, sizes["Q_TILE_SIZE"]) for x in (grad_o_, q_)),
-            *(_tiled(x, sizes["K_TILE_SIZE"]) for x in (k_, v_)),
+            *_tiled(sizes["Q_TILE_SIZE"], grad_o_, q_), *_tiled(sizes["K_TILE_SIZE"], k_, v_),
             lse_, delta, grad_k, grad_v,
             *lse_.stride(), *delta.stride(), *grad_k.stride(), *grad_v.stride(),
             n_queries, n_keys, d, d**-0.5,
@@ -349,16 +348,24 @@ def _describable(*tensors: Tensor) -> list[Tensor]:
     return found
 
 
-def _tiled(x: Tensor, rows: int) -> TensorDescriptor:
-    """x (n_batches, length, d) for a kernel to load tiles of `rows` rows from; outside of x they hold zeros.
+def _tiled(rows: int, *tensors: Tensor) -> list[TensorDescriptor | None]:
+    """Tensors (n_batches, length, d) for a kernel to load tiles of `rows` rows from; outside of them they hold zeros.
 
-    A unit of its own loads them (TMA) where a GPU has one; for others Triton makes pointers of a descriptor.
+    Two of each: for its first columns, and for the rest if there is one. A unit of its own loads them (TMA) where a GPU
+    has one; for others Triton makes pointers of a descriptor.
     """
-    return TensorDescriptor(x, list(x.shape), list(x.stride()), [1, rows, _d_tile_size(x.shape[-1])])
+    return [
+        TensorDescriptor(x, list(x.shape), list(x.stride()), [1, rows, width]) if width else None
+        for x in tensors
+        for width in _d_tile_sizes(x.shape[-1])
+    ]
 
 
-def _d_tile_size(d: int) -> int:
-    return max(16, triton.next_power_of_2(d))  # 16: the least that tl.dot takes
+def _d_tile_sizes(d: int) -> tuple[int, int]:
+    """Columns of a tile and of the rest, powers of 2; of 80 columns 64 and 16, where one tile would have 128."""
+    whole = max(16, triton.next_power_of_2(d))  # 16: the least that tl.dot takes
+    rest = max(16, triton.next_power_of_2(max(d - whole // 2, 1)))
+    return (whole // 2, rest) if d > MIN_SPLIT_D and rest < whole // 2 else (whole, 0)
 
 
 def _has_large_shared_memory(x: Tensor) -> bool:
@@ -380,7 +387,8 @@ def _launch_sizes(sizes: Table, d: int, dtype: torch.dtype) -> dict[str, int]:
     return {
         "Q_TILE_SIZE": queries,
         "K_TILE_SIZE": keys,
-        "D_TILE_SIZE": _d_tile_size(d),
+        "D_TILE_SIZE": _d_tile_sizes(d)[0],
+        "D_REST_SIZE": _d_tile_sizes(d)[1],
         "num_warps": num_warps,
         "num_stages": num_stages,
         **({"maxnreg": registers[0]} if registers else {}),
@@ -412,18 +420,19 @@ class FlashAttention(torch.autograd.Function):
 # BEGIN SOLUTION
 @triton.jit
 def _flash_forward_kernel(
-    q_desc, k_desc, v_desc, o_ptr, lse_ptr,
+    q_desc, q_rest, k_desc, k_rest, v_desc, v_rest, o_ptr, lse_ptr,
     stride_ob, stride_on, stride_od,
     stride_lb, stride_ln,
     n_queries, n_keys, d, scale,
     IS_CAUSAL: tl.constexpr, IS_SHORT: tl.constexpr,
-    Q_TILE_SIZE: tl.constexpr, K_TILE_SIZE: tl.constexpr, D_TILE_SIZE: tl.constexpr,
+    Q_TILE_SIZE: tl.constexpr, K_TILE_SIZE: tl.constexpr, D_TILE_SIZE: tl.constexpr, D_REST_SIZE: tl.constexpr,
 ):  # fmt: skip
     """One program a query tile of one batch, which walks along the keys (algorithm 1).
 
     q_desc, k_desc and v_desc are descriptors of q (n_batches, n_queries, d), k and v (n_batches, n_keys, d), with
-    tiles of (1, Q_TILE_SIZE or K_TILE_SIZE, D_TILE_SIZE); o like q, lse (n_batches, n_queries) in float32; stride_ob is
-    o's stride along the batch. scale = 1/√d; D_TILE_SIZE >= d. IS_SHORT: few keys, and small tiles.
+    tiles of (1, Q_TILE_SIZE or K_TILE_SIZE, D_TILE_SIZE); q_rest, k_rest and v_rest load the columns from D_TILE_SIZE
+    on, and are None where D_REST_SIZE is 0. o like q, lse (n_batches, n_queries) in float32; stride_ob is o's stride
+    along the batch. scale = 1/√d; D_TILE_SIZE + D_REST_SIZE >= d. IS_SHORT: few keys, and small tiles.
     Grid: (n_batches · ⌈n_queries / Q_TILE_SIZE⌉,).
     """
     n_query_tiles = tl.cdiv(n_queries, Q_TILE_SIZE)
@@ -434,7 +443,7 @@ def _flash_forward_kernel(
         batch, tile = tl.program_id(0) // n_query_tiles, tl.program_id(0) % n_query_tiles
     first_query = tile * Q_TILE_SIZE
     queries = first_query + tl.arange(0, Q_TILE_SIZE)
-    q = q_desc.load([batch, first_query, 0]).reshape(Q_TILE_SIZE, D_TILE_SIZE)
+    q = _load_tile(q_desc, q_rest, batch, first_query, Q_TILE_SIZE, D_TILE_SIZE, D_REST_SIZE)
 
     # Keys before seen_by_all are visible to every query of the tile, keys from seen_by_some on to none.
     seen_by_all = tl.minimum(n_keys, first_query + 1) if IS_CAUSAL else n_keys
@@ -445,35 +454,39 @@ def _flash_forward_kernel(
     # Over the keys so far, with s_j = q·k_j · scale · log₂ e:
     row_max = tl.full((Q_TILE_SIZE,), float("-inf"), dtype=tl.float32)  # max_j s_j, m in the paper
     row_sum = tl.zeros((Q_TILE_SIZE,), dtype=tl.float32)  # Σ_j exp2(s_j − row_max), ℓ in the paper
-    o = tl.zeros((Q_TILE_SIZE, D_TILE_SIZE), dtype=tl.float32)  # Σ_j exp2(s_j − row_max) v_j
+    o = _zeros(Q_TILE_SIZE, D_TILE_SIZE, D_REST_SIZE)  # Σ_j exp2(s_j − row_max) v_j
+    descs = k_desc, k_rest, v_desc, v_rest
     o, row_sum, row_max = _attend(
-        o, row_sum, row_max, q, k_desc, v_desc, batch, queries, 0, unmasked, seen_by_all, n_keys, scale,
-        IS_CAUSAL, IS_SHORT, False, K_TILE_SIZE, D_TILE_SIZE,
+        o, row_sum, row_max, q, descs, batch, queries, 0, unmasked, seen_by_all, n_keys, scale,
+        IS_CAUSAL, IS_SHORT, False, K_TILE_SIZE, D_TILE_SIZE, D_REST_SIZE,
     )  # fmt: skip
     o, row_sum, row_max = _attend(
-        o, row_sum, row_max, q, k_desc, v_desc, batch, queries, unmasked, seen_by_some, seen_by_all, n_keys, scale,
-        IS_CAUSAL, IS_SHORT, True, K_TILE_SIZE, D_TILE_SIZE,
+        o, row_sum, row_max, q, descs, batch, queries, unmasked, seen_by_some, seen_by_all, n_keys, scale,
+        IS_CAUSAL, IS_SHORT, True, K_TILE_SIZE, D_TILE_SIZE, D_REST_SIZE,
     )  # fmt: skip
 
-    batch, cols = batch.to(tl.int64), tl.arange(0, D_TILE_SIZE)
-    _store_tile(o_ptr + batch * stride_ob, o / row_sum[:, None], queries, cols, stride_on, stride_od, n_queries, d)
+    batch = batch.to(tl.int64)
+    o = _times(o, (1.0 / row_sum)[:, None], D_REST_SIZE)
+    _store_tile(o_ptr + batch * stride_ob, o, queries, stride_on, stride_od, n_queries, d, D_TILE_SIZE, D_REST_SIZE)
     lse_ptrs = lse_ptr + batch * stride_lb + queries.to(tl.int64) * stride_ln
     tl.store(lse_ptrs, (row_max + tl.log2(row_sum)) * LN_2, mask=queries < n_queries)
 
 
 @triton.jit
 def _flash_backward_q_kernel(
-    grad_o_desc, q_desc, o_desc, k_desc, v_desc, lse_ptr, delta_ptr, grad_q_ptr,
+    grad_o_desc, grad_o_rest, q_desc, q_rest, o_desc, o_rest, k_desc, k_rest, v_desc, v_rest,
+    lse_ptr, delta_ptr, grad_q_ptr,
     stride_lb, stride_ln, stride_db, stride_dn,
     stride_gqb, stride_gqn, stride_gqd,
     n_queries, n_keys, d, scale,
-    IS_CAUSAL: tl.constexpr, Q_TILE_SIZE: tl.constexpr, K_TILE_SIZE: tl.constexpr, D_TILE_SIZE: tl.constexpr,
+    IS_CAUSAL: tl.constexpr,
+    Q_TILE_SIZE: tl.constexpr, K_TILE_SIZE: tl.constexpr, D_TILE_SIZE: tl.constexpr, D_REST_SIZE: tl.constexpr,
 ):  # fmt: skip
     """grad_q, and the paper's D: one program a query tile of one batch, which walks along the keys (algorithm 2).
 
     Descriptors of grad_o, q and o (n_batches, n_queries, d), k and v (n_batches, n_keys, d), as in the forward kernel;
     grad_q like q; lse and delta (n_batches, n_queries) in float32, delta_i = Σ_j grad_o_ij o_ij for the next kernel.
-    scale = 1/√d; D_TILE_SIZE >= d. Grid: (n_batches · ⌈n_queries / Q_TILE_SIZE⌉,).
+    Grid: (n_batches · ⌈n_queries / Q_TILE_SIZE⌉,).
     """
     n_query_tiles = tl.cdiv(n_queries, Q_TILE_SIZE)
     if IS_CAUSAL:
@@ -484,45 +497,50 @@ def _flash_backward_q_kernel(
     first_query = tile * Q_TILE_SIZE
     queries = first_query + tl.arange(0, Q_TILE_SIZE)
     query_mask = queries < n_queries
-    q = q_desc.load([batch, first_query, 0]).reshape(Q_TILE_SIZE, D_TILE_SIZE)
-    grad_o = grad_o_desc.load([batch, first_query, 0]).reshape(Q_TILE_SIZE, D_TILE_SIZE)
+    q = _load_tile(q_desc, q_rest, batch, first_query, Q_TILE_SIZE, D_TILE_SIZE, D_REST_SIZE)
+    grad_o = _load_tile(grad_o_desc, grad_o_rest, batch, first_query, Q_TILE_SIZE, D_TILE_SIZE, D_REST_SIZE)
     # Queries past the last are not stored; an infinite lse makes their p = 0 all the same.
     lse_ptrs = lse_ptr + batch.to(tl.int64) * stride_lb + queries.to(tl.int64) * stride_ln
     lse = tl.load(lse_ptrs, mask=query_mask, other=float("inf"))  # (Q,)
-    o = o_desc.load([batch, first_query, 0]).reshape(Q_TILE_SIZE, D_TILE_SIZE)
-    delta = tl.sum(grad_o.to(tl.float32) * o.to(tl.float32), axis=1)  # (Q,)
+    o = _load_tile(o_desc, o_rest, batch, first_query, Q_TILE_SIZE, D_TILE_SIZE, D_REST_SIZE)
+    delta = tl.sum(grad_o[0].to(tl.float32) * o[0].to(tl.float32), axis=1)  # (Q,)
+    if D_REST_SIZE:
+        delta += tl.sum(grad_o[1].to(tl.float32) * o[1].to(tl.float32), axis=1)
     tl.store(delta_ptr + batch.to(tl.int64) * stride_db + queries.to(tl.int64) * stride_dn, delta, mask=query_mask)
 
     # Keys before seen_by_all are visible to every query of the tile, keys from seen_by_some on to none.
     seen_by_all = tl.minimum(n_keys, first_query + 1) if IS_CAUSAL else n_keys
     seen_by_some = tl.minimum(n_keys, first_query + Q_TILE_SIZE) if IS_CAUSAL else n_keys
 
-    grad_q = tl.zeros((Q_TILE_SIZE, D_TILE_SIZE), dtype=tl.float32)
+    grad_q = _zeros(Q_TILE_SIZE, D_TILE_SIZE, D_REST_SIZE)
     for first_key in range(0, seen_by_some, K_TILE_SIZE):
         keys = first_key + tl.arange(0, K_TILE_SIZE)
-        k = k_desc.load([batch, first_key, 0]).reshape(K_TILE_SIZE, D_TILE_SIZE)
-        v = v_desc.load([batch, first_key, 0]).reshape(K_TILE_SIZE, D_TILE_SIZE)
-        s = tl.dot(q, tl.trans(k))  # (Q, K)
+        k = _load_tile(k_desc, k_rest, batch, first_key, K_TILE_SIZE, D_TILE_SIZE, D_REST_SIZE)
+        v = _load_tile(v_desc, v_rest, batch, first_key, K_TILE_SIZE, D_TILE_SIZE, D_REST_SIZE)
+        s = _dot_rows(q, k, D_REST_SIZE)  # (Q, K)
         # Keys past the last are hidden too: exp2(0 − lse) overflows where lse is very negative, and ∞ · 0 is NaN.
         if first_key + K_TILE_SIZE > seen_by_all:
             s = _hide(s, queries[:, None], keys[None, :], n_keys, IS_CAUSAL)
         p = tl.exp2(s * (scale * LOG2_E) - (lse * LOG2_E)[:, None])  # (Q, K)
-        grad_p = tl.dot(grad_o, tl.trans(v))  # (Q, K)
+        grad_p = _dot_rows(grad_o, v, D_REST_SIZE)  # (Q, K)
         grad_s = p * (grad_p - delta[:, None])
-        grad_q += tl.dot(grad_s.to(k.dtype), k)
+        grad_q = _add_dot(grad_q, grad_s, k, D_REST_SIZE)
 
-    batch, cols = batch.to(tl.int64), tl.arange(0, D_TILE_SIZE)
-    _store_tile(grad_q_ptr + batch * stride_gqb, grad_q * scale, queries, cols, stride_gqn, stride_gqd, n_queries, d)
+    ptr = grad_q_ptr + batch.to(tl.int64) * stride_gqb
+    grad_q = _times(grad_q, scale, D_REST_SIZE)
+    _store_tile(ptr, grad_q, queries, stride_gqn, stride_gqd, n_queries, d, D_TILE_SIZE, D_REST_SIZE)
 
 
 @triton.jit
 def _flash_backward_kv_kernel(
-    grad_o_desc, q_desc, k_desc, v_desc, lse_ptr, delta_ptr, grad_k_ptr, grad_v_ptr,
+    grad_o_desc, grad_o_rest, q_desc, q_rest, k_desc, k_rest, v_desc, v_rest,
+    lse_ptr, delta_ptr, grad_k_ptr, grad_v_ptr,
     stride_lb, stride_ln, stride_db, stride_dn,
     stride_gkb, stride_gkn, stride_gkd,
     stride_gvb, stride_gvn, stride_gvd,
     n_queries, n_keys, d, scale,
-    IS_CAUSAL: tl.constexpr, Q_TILE_SIZE: tl.constexpr, K_TILE_SIZE: tl.constexpr, D_TILE_SIZE: tl.constexpr,
+    IS_CAUSAL: tl.constexpr,
+    Q_TILE_SIZE: tl.constexpr, K_TILE_SIZE: tl.constexpr, D_TILE_SIZE: tl.constexpr, D_REST_SIZE: tl.constexpr,
 ):  # fmt: skip
     """grad_k and grad_v: one program a key tile of one batch, which walks along the queries (algorithm 2).
 
@@ -533,20 +551,20 @@ def _flash_backward_kv_kernel(
     batch = tl.program_id(0) // n_key_tiles
     first_key = (tl.program_id(0) % n_key_tiles) * K_TILE_SIZE
     keys = first_key + tl.arange(0, K_TILE_SIZE)
-    k = k_desc.load([batch, first_key, 0]).reshape(K_TILE_SIZE, D_TILE_SIZE)
-    v = v_desc.load([batch, first_key, 0]).reshape(K_TILE_SIZE, D_TILE_SIZE)
+    k = _load_tile(k_desc, k_rest, batch, first_key, K_TILE_SIZE, D_TILE_SIZE, D_REST_SIZE)
+    v = _load_tile(v_desc, v_rest, batch, first_key, K_TILE_SIZE, D_TILE_SIZE, D_REST_SIZE)
     lse_ptr += batch.to(tl.int64) * stride_lb
     delta_ptr += batch.to(tl.int64) * stride_db
 
     # The first query tile that sees a key of this tile, where it is causal.
     start = first_key // Q_TILE_SIZE * Q_TILE_SIZE if IS_CAUSAL else 0
-    grad_k = tl.zeros((K_TILE_SIZE, D_TILE_SIZE), dtype=tl.float32)
-    grad_v = tl.zeros((K_TILE_SIZE, D_TILE_SIZE), dtype=tl.float32)
+    grad_k = _zeros(K_TILE_SIZE, D_TILE_SIZE, D_REST_SIZE)
+    grad_v = _zeros(K_TILE_SIZE, D_TILE_SIZE, D_REST_SIZE)
     for first_query in range(start, n_queries, Q_TILE_SIZE):
         queries = first_query + tl.arange(0, Q_TILE_SIZE)
         query_mask = queries < n_queries
-        q = q_desc.load([batch, first_query, 0]).reshape(Q_TILE_SIZE, D_TILE_SIZE)
-        grad_o = grad_o_desc.load([batch, first_query, 0]).reshape(Q_TILE_SIZE, D_TILE_SIZE)
+        q = _load_tile(q_desc, q_rest, batch, first_query, Q_TILE_SIZE, D_TILE_SIZE, D_REST_SIZE)
+        grad_o = _load_tile(grad_o_desc, grad_o_rest, batch, first_query, Q_TILE_SIZE, D_TILE_SIZE, D_REST_SIZE)
         # An infinite lse makes p = 0 for the queries past the last.
         lse_ptrs = lse_ptr + queries.to(tl.int64) * stride_ln
         lse = tl.load(lse_ptrs, mask=query_mask, other=float("inf"))  # (Q,)
@@ -555,31 +573,34 @@ def _flash_backward_kv_kernel(
 
         # Transposed, so that p and grad_s are left operands of the products that follow, from registers. Keys past the
         # last are not masked, since nobody stores their rows; the diagonal is, in every tile: a branch costs more.
-        s = tl.dot(k, tl.trans(q))  # (K, Q)
+        s = _dot_rows(k, q, D_REST_SIZE)  # (K, Q)
         if IS_CAUSAL:
             s = tl.where(keys[:, None] <= queries[None, :], s, float("-inf"))
         p = tl.exp2(s * (scale * LOG2_E) - (lse * LOG2_E)[None, :])  # (K, Q)
-        grad_v += tl.dot(p.to(grad_o.dtype), grad_o)
-        grad_p = tl.dot(v, tl.trans(grad_o))  # (K, Q)
+        grad_v = _add_dot(grad_v, p, grad_o, D_REST_SIZE)
+        grad_p = _dot_rows(v, grad_o, D_REST_SIZE)  # (K, Q)
         grad_s = p * (grad_p - delta[None, :])
-        grad_k += tl.dot(grad_s.to(q.dtype), q)
+        grad_k = _add_dot(grad_k, grad_s, q, D_REST_SIZE)
 
-    batch, cols = batch.to(tl.int64), tl.arange(0, D_TILE_SIZE)
-    _store_tile(grad_k_ptr + batch * stride_gkb, grad_k * scale, keys, cols, stride_gkn, stride_gkd, n_keys, d)
-    _store_tile(grad_v_ptr + batch * stride_gvb, grad_v, keys, cols, stride_gvn, stride_gvd, n_keys, d)
+    grad_k_ptr += batch.to(tl.int64) * stride_gkb
+    grad_v_ptr += batch.to(tl.int64) * stride_gvb
+    grad_k = _times(grad_k, scale, D_REST_SIZE)
+    _store_tile(grad_k_ptr, grad_k, keys, stride_gkn, stride_gkd, n_keys, d, D_TILE_SIZE, D_REST_SIZE)
+    _store_tile(grad_v_ptr, grad_v, keys, stride_gvn, stride_gvd, n_keys, d, D_TILE_SIZE, D_REST_SIZE)
 
 
 @triton.jit
 def _attend(
-    o, row_sum, row_max, q, k_desc, v_desc, batch, queries, first, stop, seen_by_all, n_keys, scale,
+    o, row_sum, row_max, q, descs, batch, queries, first, stop, seen_by_all, n_keys, scale,
     IS_CAUSAL: tl.constexpr, IS_SHORT: tl.constexpr, IS_MASKED: tl.constexpr,
-    K_TILE_SIZE: tl.constexpr, D_TILE_SIZE: tl.constexpr,
+    K_TILE_SIZE: tl.constexpr, D_TILE_SIZE: tl.constexpr, D_REST_SIZE: tl.constexpr,
 ):  # fmt: skip
     """The three running values after the keys from `first` to `stop`; unmasked, every query sees all of them."""
+    k_desc, k_rest, v_desc, v_rest = descs
     for first_key in range(first, stop, K_TILE_SIZE):
-        k = k_desc.load([batch, first_key, 0]).reshape(K_TILE_SIZE, D_TILE_SIZE)
-        v = v_desc.load([batch, first_key, 0]).reshape(K_TILE_SIZE, D_TILE_SIZE)
-        s = tl.dot(q, tl.trans(k))  # (Q, K)
+        k = _load_tile(k_desc, k_rest, batch, first_key, K_TILE_SIZE, D_TILE_SIZE, D_REST_SIZE)
+        v = _load_tile(v_desc, v_rest, batch, first_key, K_TILE_SIZE, D_TILE_SIZE, D_REST_SIZE)
+        s = _dot_rows(q, k, D_REST_SIZE)  # (Q, K)
         if IS_MASKED and (not IS_SHORT or first_key + K_TILE_SIZE > seen_by_all):
             keys = first_key + tl.arange(0, K_TILE_SIZE)
             s = _hide(s, queries[:, None], keys[None, :], n_keys, IS_CAUSAL)
@@ -588,7 +609,7 @@ def _attend(
         p = tl.exp2(s * (scale * LOG2_E) - new_max[:, None])
         rescale = tl.exp2(row_max - new_max)
         row_sum = rescale * row_sum + tl.sum(p, axis=1)
-        o = tl.dot(p.to(v.dtype), v, rescale[:, None] * o)
+        o = _add_dot(_times(o, rescale[:, None], D_REST_SIZE), p, v, D_REST_SIZE)
         row_max = new_max
     return o, row_sum, row_max
 
@@ -609,8 +630,65 @@ def _longest_first(n_query_tiles, batch_bytes, group_bytes):
     return first + turn % size, n_query_tiles - 1 - turn // size
 
 
+# Tiles in two parts, of which the second is a repetition of the first where D_REST_SIZE is 0, and is not used.
+
+
 @triton.jit
-def _store_tile(ptr, tile, rows, cols, stride_row, stride_col, n_rows, n_cols):
+def _load_tile(desc, rest_desc, batch, first, ROWS: tl.constexpr, D_TILE_SIZE: tl.constexpr, D_REST_SIZE: tl.constexpr):
+    tile = desc.load([batch, first, 0]).reshape(ROWS, D_TILE_SIZE)
+    rest = tile
+    if D_REST_SIZE:
+        rest = rest_desc.load([batch, first, D_TILE_SIZE]).reshape(ROWS, D_REST_SIZE)
+    return tile, rest
+
+
+@triton.jit
+def _zeros(ROWS: tl.constexpr, D_TILE_SIZE: tl.constexpr, D_REST_SIZE: tl.constexpr):
+    rest: tl.constexpr = D_REST_SIZE if D_REST_SIZE else D_TILE_SIZE
+    return tl.zeros((ROWS, D_TILE_SIZE), dtype=tl.float32), tl.zeros((ROWS, rest), dtype=tl.float32)
+
+
+@triton.jit
+def _dot_rows(a, b, D_REST_SIZE: tl.constexpr):
+    """a bᵀ."""
+    product = tl.dot(a[0], tl.trans(b[0]))
+    if D_REST_SIZE:
+        product = tl.dot(a[1], tl.trans(b[1]), product)
+    return product
+
+
+@triton.jit
+def _add_dot(total, weights, tile, D_REST_SIZE: tl.constexpr):
+    """total + weights · tile."""
+    weights = weights.to(tile[0].dtype)
+    first, rest = total
+    first = tl.dot(weights, tile[0], first)
+    if D_REST_SIZE:
+        rest = tl.dot(weights, tile[1], rest)
+    return first, rest
+
+
+@triton.jit
+def _times(tile, factor, D_REST_SIZE: tl.constexpr):
+    first, rest = tile
+    first = first * factor
+    if D_REST_SIZE:
+        rest = rest * factor
+    return first, rest
+
+
+@triton.jit
+def _store_tile(
+    ptr, tile, rows, stride_row, stride_col, n_rows, n_cols, D_TILE_SIZE: tl.constexpr, D_REST_SIZE: tl.constexpr
+):
+    _store_part(ptr, tile[0], rows, tl.arange(0, D_TILE_SIZE), stride_row, stride_col, n_rows, n_cols)
+    if D_REST_SIZE:
+        cols = D_TILE_SIZE + tl.arange(0, D_REST_SIZE)
+        _store_part(ptr, tile[1], rows, cols, stride_row, stride_col, n_rows, n_cols)
+
+
+@triton.jit
+def _store_part(ptr, tile, rows, cols, stride_row, stride_col, n_rows, n_cols):
     ptrs = ptr + rows.to(tl.int64)[:, None] * stride_row + cols.to(tl.int64)[None, :] * stride_col
     tl.store(ptrs, tile.to(ptr.dtype.element_ty), mask=(rows < n_rows)[:, None] & (cols < n_cols)[None, :])
 

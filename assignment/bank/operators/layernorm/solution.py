@@ -21,21 +21,19 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 # BEGIN SOLUTION
-MAX_ONE_TILE_D = 2048  # the forward walks twice along wider rows, the second time through the cache
 FORWARD_TILE_ELEMENTS = 2048  # of one row, or of several short ones
-FORWARD_TILE_BYTES = {8192: 4096, 32768: 8192}  # by the bytes of a wider row
-MAX_TILE_BYTES = 16384  # of the widest
-BYTES_PER_LOAD = 16  # of a thread; wider than this there is none
+# By the widest row: columns of a tile, warps, and tiles that are loaded together. The forward walks twice along rows
+# that are wider than their tile, the second time through the cache.
+FORWARD_WIDE_SIZES = {4096: (4096, 8, 1), 8192: (4096, 8, 1), 16384: (8192, 8, 2)}
+FORWARD_WIDEST_SIZES = (16384, 32, 1)
+VECTOR = tl.constexpr(8)  # columns of a tile that a thread has, side by side
 MIN_ROWS_PER_PROGRAM = 64  # keeps what the partial gradients of weight and bias cost below 5 % of the traffic
 BACKWARD_SIZES = {  # by the widest row: elements of a tile, warps, programs a multiprocessor
     1024: (4096, 4, 2),
     8192: (8192, 8, 1),
 }
-BACKWARD_WIDE_SIZES = {  # by the bytes of an element: of rows whose x and grad_y do not fit beside the gradients
-    2: (16384, 16, 1),
-    4: (8192, 8, 1),
-}
-WIDE_STEP_BYTES = tl.constexpr(16384)  # of the walk that finds the means of such a row
+BACKWARD_WIDE_SIZES = (2048, 4, 8)  # rows of x and grad_y that do not fit into a program's registers
+BACKWARD_WIDE_D_TILE_SIZE = 1024
 MAX_PIPELINED_BYTES = tl.constexpr(16384)  # of a tile: three of x and of grad_y fit in shared memory
 # END SOLUTION
 
@@ -65,14 +63,13 @@ def layernorm_forward(
     n_rows, d = x_rows.shape
     y = x_rows.new_empty(n_rows, d)
     mean, rstd = (x_rows.new_empty(n_rows, dtype=torch.float32) for _ in range(2))
-    rows_tile_size, d_tile_size, num_warps = _forward_sizes(d, x.dtype)
+    sizes = _forward_sizes(d)
     if n_rows > 0:
-        _layernorm_forward_kernel[(triton.cdiv(n_rows, rows_tile_size),)](
+        _layernorm_forward_kernel[(triton.cdiv(n_rows, sizes["ROWS_TILE_SIZE"]),)](
             x_rows, weight, bias, y, mean, rstd,
             *x_rows.stride(), *weight.stride(), *bias.stride(), *y.stride(), *mean.stride(), *rstd.stride(),
             n_rows, d, eps,
-            ROWS_TILE_SIZE=rows_tile_size, D_TILE_SIZE=d_tile_size, IS_ONE_TILE=d <= d_tile_size,
-            num_warps=num_warps,
+            IS_ONE_TILE=d <= sizes["D_TILE_SIZE"], **sizes,
         )  # fmt: skip
     return y.reshape(x.shape), mean.reshape(x.shape[:-1]), rstd.reshape(x.shape[:-1])
     # END SOLUTION
@@ -105,16 +102,23 @@ def layernorm_backward(
     mean_rows, rstd_rows = mean.reshape(-1), rstd.reshape(-1)
     n_rows = x_rows.shape[0]
     sizes, n_row_programs = _backward_sizes(n_rows, d, x)
+    is_one_tile = d <= sizes["D_TILE_SIZE"]
 
     grad_x = x_rows.new_empty(n_rows, d)
     partials = x_rows.new_empty(2, n_row_programs, d, dtype=torch.float32)
+    row_means = x_rows.new_empty(2, 0 if is_one_tile else n_rows, dtype=torch.float32)
+    inputs = grad_y_rows, x_rows, weight, mean_rows, rstd_rows
+    strides = [stride for tensor in inputs for stride in tensor.stride()]
+    if n_rows > 0 and not is_one_tile:
+        _layernorm_row_means_kernel[(n_rows,)](
+            *inputs, row_means, *strides, *row_means.stride(), d, D_TILE_SIZE=2048, num_warps=4
+        )
     if n_rows > 0:
         _layernorm_backward_kernel[(n_row_programs, triton.cdiv(d, sizes["D_TILE_SIZE"]))](
-            grad_y_rows, x_rows, weight, mean_rows, rstd_rows, grad_x, partials,
-            *grad_y_rows.stride(), *x_rows.stride(), *weight.stride(), *mean_rows.stride(), *rstd_rows.stride(),
-            *grad_x.stride(), *partials.stride(),
+            *inputs, row_means, grad_x, partials,
+            *strides, *row_means.stride(), *grad_x.stride(), *partials.stride(),
             n_rows, d,
-            **sizes,
+            IS_ONE_TILE=is_one_tile, **sizes,
         )  # fmt: skip
     grad_weight, grad_bias = partials.sum(dim=1).to(weight.dtype)
     return grad_x.reshape(x.shape), grad_weight, grad_bias
@@ -164,27 +168,22 @@ def _check_gradient(grad_y: Tensor, mean: Tensor, rstd: Tensor, x: Tensor) -> No
             raise ValueError(f"expected float32 on {x.device}, got {per_row.dtype} on {per_row.device}")
 
 
-def _forward_sizes(d: int, dtype: torch.dtype) -> tuple[int, int, int]:
-    """Rows and columns of a tile, and warps."""
-    if d <= MAX_ONE_TILE_D:
+def _forward_sizes(d: int) -> dict[str, int]:
+    """What the forward kernel is launched with."""
+    if d <= FORWARD_TILE_ELEMENTS:
         d_tile_size = triton.next_power_of_2(d)
-        return FORWARD_TILE_ELEMENTS // d_tile_size, d_tile_size, 4
-    row_bytes = d * dtype.itemsize
-    tile_bytes = next((tile for widest, tile in FORWARD_TILE_BYTES.items() if row_bytes <= widest), MAX_TILE_BYTES)
-    return 1, tile_bytes // dtype.itemsize, tile_bytes // (32 * BYTES_PER_LOAD)
+        return {"ROWS_TILE_SIZE": FORWARD_TILE_ELEMENTS // d_tile_size, "D_TILE_SIZE": d_tile_size, "num_warps": 4}
+    wide = [sizes for widest, sizes in FORWARD_WIDE_SIZES.items() if d <= widest]
+    d_tile_size, num_warps, unroll = wide[0] if wide else FORWARD_WIDEST_SIZES
+    return {"ROWS_TILE_SIZE": 1, "D_TILE_SIZE": d_tile_size, "UNROLL": unroll, "num_warps": num_warps}
 
 
 def _backward_sizes(n_rows: int, d: int, x: Tensor) -> tuple[dict[str, int], int]:
     """What the backward kernel is launched with, and how many programs share the rows."""
     fitting = [sizes for widest, sizes in BACKWARD_SIZES.items() if d <= widest]
-    elements, num_warps, programs = fitting[0] if fitting else BACKWARD_WIDE_SIZES[x.itemsize]
-    d_tile_size = min(triton.next_power_of_2(d), elements)
-    sizes = {
-        "ROWS_TILE_SIZE": elements // d_tile_size,
-        "D_TILE_SIZE": d_tile_size,
-        "IS_IN_REGISTERS": bool(fitting),
-        "num_warps": num_warps,
-    }
+    elements, num_warps, programs = fitting[0] if fitting else BACKWARD_WIDE_SIZES
+    d_tile_size = triton.next_power_of_2(d) if fitting else BACKWARD_WIDE_D_TILE_SIZE
+    sizes = {"ROWS_TILE_SIZE": elements // d_tile_size, "D_TILE_SIZE": d_tile_size, "num_warps": num_warps}
     multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count
     most = max(1, programs * multiprocessors // triton.cdiv(d, d_tile_size))
     return sizes, min(triton.cdiv(n_rows, MIN_ROWS_PER_PROGRAM), most)
@@ -215,7 +214,7 @@ def _layernorm_forward_kernel(
     x_ptr, w_ptr, b_ptr, y_ptr, mean_ptr, rstd_ptr,
     stride_xr, stride_xd, stride_wd, stride_bd, stride_yr, stride_yd, stride_mr, stride_sr,
     n_rows, d, eps,
-    ROWS_TILE_SIZE: tl.constexpr, D_TILE_SIZE: tl.constexpr, IS_ONE_TILE: tl.constexpr,
+    ROWS_TILE_SIZE: tl.constexpr, D_TILE_SIZE: tl.constexpr, IS_ONE_TILE: tl.constexpr, UNROLL: tl.constexpr = 1,
 ):  # fmt: skip
     """One program a tile of rows, which walks along the columns twice: for mean and variance, then for y.
 
@@ -236,25 +235,30 @@ def _layernorm_forward_kernel(
         differences = tl.where(tile_mask, x - mean[:, None], 0.0)
         variance = tl.sum(differences * differences, axis=1) / d
     else:
-        # Sums of x − shift and of its square. The shift is the mean of a part of the row: its square distance from
-        # that of all is at most d / D_TILE_SIZE variances, whatever the values; so no difference of large numbers.
-        cols = tl.arange(0, D_TILE_SIZE).to(tl.int64)
-        x_ptrs = x_ptr + rows[:, None] * stride_xr + cols[None, :] * stride_xd
-        x = tl.load(x_ptrs, mask=row_mask[:, None], other=0.0, eviction_policy="evict_last").to(tl.float32)
-        shift = tl.sum(x, axis=1) / D_TILE_SIZE
-        sums = tl.zeros((ROWS_TILE_SIZE, D_TILE_SIZE), dtype=tl.float32)
-        squares = tl.zeros((ROWS_TILE_SIZE, D_TILE_SIZE), dtype=tl.float32)
-        for start in range(0, d, D_TILE_SIZE):
+        # A thread has VECTOR neighbouring columns of each tile, n in all, and sums x − first and its square, `first`
+        # being one of them: so sums² / n is at most n − 1 times what is left of squares without it, and there is no
+        # difference of large numbers. Then the threads' means are merged (Chan et al. 1983).
+        lanes = tl.arange(0, D_TILE_SIZE // VECTOR) * VECTOR
+        first_ptrs = x_ptr + rows[:, None] * stride_xr + lanes.to(tl.int64)[None, :] * stride_xd
+        first = tl.load(first_ptrs, mask=row_mask[:, None], other=0.0).to(tl.float32)  # (ROWS, lanes)
+        sums = tl.zeros((ROWS_TILE_SIZE, D_TILE_SIZE // VECTOR), dtype=tl.float32)
+        squares = tl.zeros((ROWS_TILE_SIZE, D_TILE_SIZE // VECTOR), dtype=tl.float32)
+        for start in tl.range(0, d, D_TILE_SIZE, loop_unroll_factor=UNROLL):
             cols = start + tl.arange(0, D_TILE_SIZE).to(tl.int64)
-            tile_mask = row_mask[:, None] & (cols < d)[None, :]
             x_ptrs = x_ptr + rows[:, None] * stride_xr + cols[None, :] * stride_xd
+            tile_mask = row_mask[:, None] & (cols < d)[None, :]
             x = tl.load(x_ptrs, mask=tile_mask, other=0.0, eviction_policy="evict_last").to(tl.float32)
-            difference = tl.where(tile_mask, x - shift[:, None], 0.0)
-            sums += difference
-            squares += difference * difference
-        offset = tl.sum(sums, axis=1) / d
-        mean = shift + offset
-        variance = tl.maximum(tl.sum(squares, axis=1) / d - offset * offset, 0.0)
+            by_lane = x.reshape(ROWS_TILE_SIZE, D_TILE_SIZE // VECTOR, VECTOR) - first[:, :, None]
+            exists = tile_mask.reshape(ROWS_TILE_SIZE, D_TILE_SIZE // VECTOR, VECTOR)
+            difference = tl.where(exists, by_lane, 0.0)
+            sums += tl.sum(difference, axis=2)
+            squares += tl.sum(difference * difference, axis=2)
+        in_last = tl.minimum(tl.maximum(d % D_TILE_SIZE - lanes, 0), VECTOR)
+        counts = (d // D_TILE_SIZE * VECTOR + in_last).to(tl.float32)[None, :]
+        lane_mean = first + sums / counts
+        mean = tl.sum(lane_mean * counts, axis=1) / d
+        between = lane_mean - mean[:, None]
+        variance = tl.sum(squares - sums * sums / counts + between * between * counts, axis=1) / d
     rstd = 1.0 / tl.sqrt_rn(variance + eps)  # (ROWS_TILE_SIZE,)
     tl.store(mean_ptr + rows * stride_mr, mean, mask=row_mask)
     tl.store(rstd_ptr + rows * stride_sr, rstd, mask=row_mask)
@@ -277,25 +281,24 @@ def _layernorm_forward_kernel(
 # BEGIN SOLUTION
 @triton.jit
 def _layernorm_backward_kernel(
-    grad_y_ptr, x_ptr, w_ptr, mean_ptr, rstd_ptr, grad_x_ptr, partials_ptr,
-    stride_gyr, stride_gyd, stride_xr, stride_xd, stride_wd, stride_mr, stride_sr,
+    grad_y_ptr, x_ptr, w_ptr, mean_ptr, rstd_ptr, row_means_ptr, grad_x_ptr, partials_ptr,
+    stride_gyr, stride_gyd, stride_xr, stride_xd, stride_wd, stride_mr, stride_sr, stride_rk, stride_rr,
     stride_gxr, stride_gxd, stride_pk, stride_pr, stride_pd,
     n_rows, d,
-    ROWS_TILE_SIZE: tl.constexpr, D_TILE_SIZE: tl.constexpr, IS_IN_REGISTERS: tl.constexpr,
+    ROWS_TILE_SIZE: tl.constexpr, D_TILE_SIZE: tl.constexpr, IS_ONE_TILE: tl.constexpr,
 ):  # fmt: skip
     """One program a column tile and a share of the row tiles: every n_row_programs-th of them.
 
     grad_y, x and grad_x (n_rows, d), w (d,), mean and rstd (n_rows,), partials (2, n_row_programs, d) in float32: the
     parts of grad_weight and grad_bias that come from the rows of one program.
-    IS_IN_REGISTERS: a tile is whole rows, held until their mean_j(h_ij) and mean_j(h_ij x̂_ij) are known. Otherwise a
-    program walks along a row for the means, then reads its own columns of it again, through the cache.
+    IS_ONE_TILE: d <= D_TILE_SIZE; a program then finds mean_j(h_ij) and mean_j(h_ij x̂_ij) by itself. Where a row spans
+    several tiles, and so several programs, they take them from row_means (2, n_rows), which another kernel has filled.
     Grid: (n_row_programs, ⌈d / D_TILE_SIZE⌉).
     """
     row_program = tl.program_id(0).to(tl.int64)
     cols = tl.program_id(1).to(tl.int64) * D_TILE_SIZE + tl.arange(0, D_TILE_SIZE)
     col_mask = cols < d
-    if IS_IN_REGISTERS:
-        w = tl.load(w_ptr + cols * stride_wd, mask=col_mask, other=0.0).to(tl.float32)  # (D_TILE_SIZE,)
+    w = tl.load(w_ptr + cols * stride_wd, mask=col_mask, other=0.0).to(tl.float32)  # (D_TILE_SIZE,)
 
     grad_w = tl.zeros((ROWS_TILE_SIZE, D_TILE_SIZE), dtype=tl.float32)
     grad_b = tl.zeros((ROWS_TILE_SIZE, D_TILE_SIZE), dtype=tl.float32)
@@ -309,12 +312,6 @@ def _layernorm_backward_kernel(
         # Zeros of grad_y past the last row and column add nothing to any sum.
         mean = tl.load(mean_ptr + rows * stride_mr, mask=row_mask, other=0.0)  # (ROWS_TILE_SIZE,)
         rstd = tl.load(rstd_ptr + rows * stride_sr, mask=row_mask, other=0.0)  # (ROWS_TILE_SIZE,)
-        if not IS_IN_REGISTERS:
-            h_mean, along = _means_along(
-                grad_y_ptr + rows[:, None] * stride_gyr, x_ptr + rows[:, None] * stride_xr, w_ptr, mean, rstd,
-                stride_gyd, stride_xd, stride_wd, row_mask, d,
-            )  # fmt: skip
-            w = tl.load(w_ptr + cols * stride_wd, mask=col_mask, other=0.0, eviction_policy="evict_last").to(tl.float32)
         grad_y = tl.load(  # (ROWS_TILE_SIZE, D_TILE_SIZE)
             grad_y_ptr + rows[:, None] * stride_gyr + cols[None, :] * stride_gyd, mask=tile_mask, other=0.0
         ).to(tl.float32)
@@ -325,37 +322,46 @@ def _layernorm_backward_kernel(
         h = w[None, :] * grad_y
         grad_w += grad_y * x_hat
         grad_b += grad_y
-        if IS_IN_REGISTERS:
+        if IS_ONE_TILE:
             h_mean = tl.sum(h, axis=1) / d  # (ROWS_TILE_SIZE,)
             along = tl.sum(h * x_hat, axis=1) / d  # (ROWS_TILE_SIZE,)
+        else:
+            h_mean = tl.load(row_means_ptr + rows * stride_rr, mask=row_mask, other=0.0)
+            along = tl.load(row_means_ptr + stride_rk + rows * stride_rr, mask=row_mask, other=0.0)
         grad_x = rstd[:, None] * (h - h_mean[:, None] - x_hat * along[:, None])
         grad_x_ptrs = grad_x_ptr + rows[:, None] * stride_gxr + cols[None, :] * stride_gxd
-        stream: tl.constexpr = "" if IS_IN_REGISTERS else ".cs"  # what is read twice is to stay in the cache instead
-        tl.store(grad_x_ptrs, grad_x.to(grad_x_ptr.dtype.element_ty), mask=tile_mask, cache_modifier=stream)
+        tl.store(grad_x_ptrs, grad_x.to(grad_x_ptr.dtype.element_ty), mask=tile_mask)
     partial_ptrs = partials_ptr + row_program * stride_pr + cols * stride_pd
     tl.store(partial_ptrs, tl.sum(grad_w, axis=0), mask=col_mask)
     tl.store(partial_ptrs + stride_pk, tl.sum(grad_b, axis=0), mask=col_mask)
 
 
 @triton.jit
-def _means_along(grad_y_ptrs, x_ptrs, w_ptr, mean, rstd, stride_gyd, stride_xd, stride_wd, row_mask, d):
-    """mean_j(h_ij) and mean_j(h_ij x̂_ij) of rows whose first elements grad_y_ptrs and x_ptrs (ROWS, 1) point at."""
-    STEP: tl.constexpr = WIDE_STEP_BYTES * 8 // w_ptr.dtype.element_ty.primitive_bitwidth
-    h_sums = tl.zeros((row_mask.shape[0], STEP), dtype=tl.float32)
-    along_sums = tl.zeros((row_mask.shape[0], STEP), dtype=tl.float32)
-    for start in range(0, d, STEP):
-        cols = start + tl.arange(0, STEP).to(tl.int64)
-        tile_mask = row_mask[:, None] & (cols < d)[None, :]
-        # What is read twice is to stay in the cache.
-        w = tl.load(w_ptr + cols * stride_wd, mask=cols < d, other=0.0, eviction_policy="evict_last").to(tl.float32)
-        grad_y = tl.load(
-            grad_y_ptrs + cols[None, :] * stride_gyd, mask=tile_mask, other=0.0, eviction_policy="evict_last"
-        )
-        x = tl.load(x_ptrs + cols[None, :] * stride_xd, mask=tile_mask, other=0.0, eviction_policy="evict_last")
-        h = w[None, :] * grad_y.to(tl.float32)
-        h_sums += h
-        along_sums += h * (x.to(tl.float32) - mean[:, None])
-    return tl.sum(h_sums, axis=1) / d, rstd * tl.sum(along_sums, axis=1) / d
+def _layernorm_row_means_kernel(
+    grad_y_ptr, x_ptr, w_ptr, mean_ptr, rstd_ptr, row_means_ptr,
+    stride_gyr, stride_gyd, stride_xr, stride_xd, stride_wd, stride_mr, stride_sr, stride_rk, stride_rr,
+    d,
+    D_TILE_SIZE: tl.constexpr,
+):  # fmt: skip
+    """row_means_0i = mean_j(h_ij) and row_means_1i = mean_j(h_ij x̂_ij), for rows wider than a tile.
+
+    Arguments as in the backward kernel. Grid: (n_rows,).
+    """
+    row = tl.program_id(0).to(tl.int64)
+    mean = tl.load(mean_ptr + row * stride_mr)
+    rstd = tl.load(rstd_ptr + row * stride_sr)
+    h_sums = tl.zeros((D_TILE_SIZE,), dtype=tl.float32)
+    along_sums = tl.zeros((D_TILE_SIZE,), dtype=tl.float32)
+    for start in range(0, d, D_TILE_SIZE):
+        cols = start + tl.arange(0, D_TILE_SIZE).to(tl.int64)
+        col_mask = cols < d
+        w = tl.load(w_ptr + cols * stride_wd, mask=col_mask, other=0.0).to(tl.float32)
+        grad_y = tl.load(grad_y_ptr + row * stride_gyr + cols * stride_gyd, mask=col_mask, other=0.0).to(tl.float32)
+        x = tl.load(x_ptr + row * stride_xr + cols * stride_xd, mask=col_mask, other=0.0).to(tl.float32)
+        h_sums += w * grad_y
+        along_sums += w * grad_y * (x - mean) * rstd
+    tl.store(row_means_ptr + row * stride_rr, tl.sum(h_sums, axis=0) / d)
+    tl.store(row_means_ptr + stride_rk + row * stride_rr, tl.sum(along_sums, axis=0) / d)
 
 
 # END SOLUTION

@@ -59,10 +59,10 @@ def flash_backward_triton(grad_o, q, k, v, o, lse, is_causal=False):
     d_tile_size = 64 if d <= 64 else 128
     sizes = NARROW if d_tile_size == 64 else WIDE
     minus_lse, minus_delta = q_.new_empty(2, n_batches, n_padded, dtype=torch.float32)
-    sums = q_.new_zeros(n_batches, n_padded, d_tile_size, dtype=torch.float32)
+    sums = q_.new_empty(n_batches, n_padded, d_tile_size, dtype=torch.float32)
     rows = (n_padded // ROWS.value, n_batches)
     prepare_kernel[rows](
-        o_, grad_o_, lse.contiguous(), minus_lse, minus_delta, n_queries, n_padded, d, d**0.5,
+        o_, grad_o_, lse.contiguous(), minus_lse, minus_delta, sums, n_queries, n_padded, d, d**0.5,
         ROWS=ROWS.value, D_TILE_SIZE=d_tile_size,
     )  # fmt: skip
     n_together = min(max(GROUP_BYTES // (4 * n_queries * d), 1), n_batches)
@@ -82,12 +82,12 @@ def flash_backward_triton(grad_o, q, k, v, o, lse, is_causal=False):
 
 @triton.jit
 def prepare_kernel(
-    o_ptr, grad_o_ptr, lse_ptr, minus_lse_ptr, minus_delta_ptr, n_queries, n_padded, d, root_of_d,
+    o_ptr, grad_o_ptr, lse_ptr, minus_lse_ptr, minus_delta_ptr, sums_ptr, n_queries, n_padded, d, root_of_d,
     ROWS: tl.constexpr, D_TILE_SIZE: tl.constexpr,
 ):  # fmt: skip
     """Write what the products begin with: −lse · √d, −∞ past the last query, and −delta = −rowsum(o ∘ grad_o).
 
-    Both (n_batches, n_padded). Grid: (n_padded / ROWS, n_batches).
+    Both (n_batches, n_padded); and zeros to sums (n_batches, n_padded, D_TILE_SIZE). Grid: n_padded / ROWS × n_batches.
     """
     batch = tl.program_id(1).to(tl.int64)
     queries = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -100,6 +100,8 @@ def prepare_kernel(
     lse = tl.load(lse_ptr + batch * n_queries + queries, mask=exists, other=float("inf"))
     tl.store(minus_lse_ptr + batch * n_padded + queries, -lse * root_of_d)
     tl.store(minus_delta_ptr + batch * n_padded + queries, -tl.sum(o * grad_o, axis=1))
+    sums_ptrs = sums_ptr + (batch * n_padded + queries[:, None]) * D_TILE_SIZE + cols[None, :]
+    tl.store(sums_ptrs, tl.zeros((ROWS, D_TILE_SIZE), tl.float32))
 
 
 @triton.jit
@@ -115,10 +117,9 @@ def finish_kernel(
     queries = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     cols = tl.arange(0, D_TILE_SIZE)
     # Tiles of 64 × PART, in which four values of a thread follow each other: see _add
-    row, col = queries[:, None] % 64, cols[None, :] % PART
-    at = row // 16 * (16 * PART) + col // 8 * 128 + row % 8 * 16 + col % 8 // 2 * 4 + row // 8 % 2 * 2 + col % 2
-    at += (queries[:, None] // 64 * (D_TILE_SIZE // PART) + cols[None, :] // PART) * (64 * PART)
-    grad_q = tl.load(sums_ptr + batch * n_padded * D_TILE_SIZE + at) * scale
+    at = (batch * n_padded + tl.program_id(0) * ROWS) * D_TILE_SIZE + tl.arange(0, ROWS * D_TILE_SIZE)
+    grad_q = tl.load(sums_ptr + at).reshape(D_TILE_SIZE // PART, 4, PART // 8, 8, 4, 2, 2) * scale
+    grad_q = grad_q.permute(1, 5, 3, 0, 2, 4, 6).reshape(ROWS, D_TILE_SIZE)
     exists = (queries < n_queries)[:, None] & (cols < d)[None, :]
     tl.store(grad_q_ptr + (batch * n_queries + queries[:, None]) * d + cols[None, :], grad_q, mask=exists)
 
