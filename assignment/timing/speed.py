@@ -89,7 +89,7 @@ def bench(
     memory = BufferMemory(min(MAX_MEMORY, int(BENCH_MEMORY_SHARE * session.total)))
     roof_ = roof.measure(torch.bfloat16)
     found = ", ".join(f"{name} {version}" for name, version in contestants.versions().items())
-    console.print(f"  {torch.cuda.get_device_name()}; {found}", style="dim", markup=False)
+    console.print(f"  {found}", style="dim", markup=False)
     rows: list[bench.BenchRow] = []
     try:
         for more in bench.run(console, session.submitted, session.peers, memory, roof_, only):

@@ -10,8 +10,13 @@ COMPILED = (128, 4096)  # rows and columns
 WIDTHS = [1024 << i for i in range(6)]
 PEERS = {  # Liger has no backward pass that can be called by itself
     "rmsnorm_forward": (COPYING, "naive", "compiled", "torch_norm", "liger"),
-    "rmsnorm_backward": (COPYING, "naive", "compiled", "torch_norm"),
-}
+    "rmsnorm_backward": (
+        COPYING, "naive", "compiled", "torch_norm",
+        # BEGIN STAFF
+        "hopper",
+        # END STAFF
+    ),
+}  # fmt: skip
 TITLES, HEADINGS = {"torch_norm": "F.rms_norm", "liger": "Liger"}, {"torch_norm": "F.rms_\nnorm"}
 PACKAGES = ("liger-kernel",)
 PANELS = (panel_of_rows("RMSNorm", "rmsnorm"),)
