@@ -10,7 +10,8 @@ from rich.console import Console
 from assignment.operators.flash_attention import workload as attention
 from assignment.operators.matmul import workload as matmul
 from assignment.operators.matmul_block_scaled import workload as float8
-from assignment.timing import bench, plots, roof, speed
+from assignment.operators.rmsnorm import workload as rmsnorm
+from assignment.timing import bench, contestants, plots, roof, speed
 
 ROOF = roof.Roof(4e12, 8e14)
 PNG = b"\x89PNG"
@@ -143,3 +144,26 @@ def test_a_picture_of_what_there_is(sweep, only, tmp_path):
     found, _ = sweep(only)
     plots.draw(tmp_path / "a.png", found, ROOF, "a GPU")
     assert (tmp_path / "a.png").read_bytes().startswith(PNG)
+
+
+def test_a_peer_of_wide_rows_is_not_asked_for_narrow_ones(monkeypatch):
+    monkeypatch.setattr(rmsnorm, "FROM_D", {"torch_norm": 4096}, raising=False)
+    peers = types.SimpleNamespace(contestant=lambda name: types.SimpleNamespace(name=name))
+    submitted = types.SimpleNamespace(contestant=lambda: types.SimpleNamespace(name="submission"))
+    made = bench.Bench(submitted, peers, None, ROOF)  # type: ignore[arg-type]
+    asked = {
+        d: [one.name for one in made._contestants(rmsnorm.workload(64, d, bench.torch.bfloat16))]
+        for d in (2048, 4096)
+    }
+    assert "torch_norm" not in asked[2048]
+    assert "torch_norm" in asked[4096]
+
+
+def test_versions_of_pytorch_its_libraries_and_peers(monkeypatch, tmp_path):
+    (tmp_path / "liger_kernel-0.9.dist-info").mkdir()
+    (tmp_path / "liger_kernel-0.9.dist-info" / "METADATA").write_text("Name: liger_kernel\nVersion: 0.9\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    found = contestants.versions()
+    assert found["torch"] == bench.torch.__version__
+    assert found["liger-kernel"] == "0.9"
+    assert found["cudnn"].count(".") == 2

@@ -101,7 +101,9 @@ class Bench:
         return None
 
     def _contestants(self, work: Workload) -> list[clock.Contestant]:
-        peers = operators.part(work.function, "workload").PEERS[work.function]
+        part = operators.part(work.function, "workload")
+        begins = getattr(part, "FROM_D", {})  # by peer
+        peers = [name for name in part.PEERS[work.function] if work.largest.shape[-1] >= begins.get(name, 0)]
         everyone = [self._submission, *map(self._peers.contestant, peers)]
         return [one for one in everyone if (one.name, work.function) not in self.missing]
 

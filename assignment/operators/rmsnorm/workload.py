@@ -17,6 +17,9 @@ PEERS = {  # Liger has no backward pass that can be called by itself
         # END STAFF
     ),
 }  # fmt: skip
+# BEGIN STAFF
+FROM_D = {"hopper": 8192}  # where the peer begins
+# END STAFF
 TITLES, HEADINGS = {"torch_norm": "F.rms_norm", "liger": "Liger"}, {"torch_norm": "F.rms_\nnorm"}
 PACKAGES = ("liger-kernel",)
 PANELS = (panel_of_rows("RMSNorm", "rmsnorm"),)
