@@ -21,6 +21,7 @@ Clock = np.ndarray  # by an actor's number: its last event that is known
 Element = tuple[int, int]  # a shadow and a piece of it
 DEFAULT = Order()
 _NO_WAIT = "has not waited for a signal that rank {} sends after that"
+_LAST = "signal after the last store, and wait for all such signals"
 _FLAGS = 256  # elements of one atomic that may be signals
 _ALL = -1  # in place of a rank: a clock that any rank may acquire
 
@@ -50,7 +51,8 @@ class RankActor(Actor):
     clock: Clock = field(default_factory=lambda: np.zeros(0, np.int64))
     order: Order = DEFAULT  # of its last atomic, or volatile load
     polled: np.ndarray | None = None  # the addresses of its next load, if it is a volatile or an atomic one
-    looked: dict[Element, Touched] = field(default_factory=dict)  # signals that it looked at
+    looked: dict[Element, Touched] = field(default_factory=dict)  # signals that it looked at,
+    sent: dict[Element, Touched] = field(default_factory=dict)  # and those that it sent
 
     def __str__(self) -> str:
         return f"program {self.program} of {self.kernel}"
@@ -67,6 +69,7 @@ class RankRaces(Races):
         self._everybody = [RankActor()]  # by their numbers
         self._known = [np.zeros(0, np.int64)] * n_ranks  # at the end of each rank's last launch
         self._ending = list(self._known)  # and of those programs of the running one that have ended
+        self._looked = [dict[Element, Touched]() for _ in range(n_ranks)]  # by programs that have ended
         self._clocks: dict[tuple[int, int], Clock] = {}  # by lock, and rank whose programs may acquire it
         self._is_first = np.zeros(0, bool)  # which elements the store that runs is the first to store to
         self._signals: dict[Element, dict[int, Touched]] = {}  # by rank: its last update
@@ -88,6 +91,7 @@ class RankRaces(Races):
         """End the program that runs."""
         rank = self.actor.rank
         self._ending[rank] = joined(self._ending[rank], self._own())
+        self._looked[rank] |= self.actor.looked
         self.actor.looked, self.actor.recent, self.actor.clock = {}, {}, self._known[rank]
 
     def end_launch(self, rank: int) -> None:
@@ -162,11 +166,14 @@ class RankRaces(Races):
         self._check_scopes(shadow, index, name)
         event = self._event(f'updated at scope="{self.actor.order.scope}"')
         shadow.of("atomic")[index] = event
-        if index.size <= _FLAGS:
+        order = self.actor.order
+        if order.acquires or not order.releases:
             self._look(shadow, index)
-            signal = Touched(event, self.actor.order.releases and self.actor.order.scope == "sys", place())
-            for piece in index.tolist():
+        if order.releases or not order.acquires:
+            signal = Touched(event, order.releases and order.scope == "sys", place())
+            for piece in index[:_FLAGS].tolist():
                 self._signals.setdefault((id(shadow), piece), {})[self.actor.rank] = signal
+                self.actor.sent[id(shadow), piece] = signal
 
     def _look(self, shadow: Shadow, index: np.ndarray) -> None:
         """Remember that the program looks at what may be signals."""
@@ -217,10 +224,15 @@ class RankRaces(Races):
             return [f"  nothing orders them: {REMEDY}"]
         if _is_load(self._events[number].action):
             if lanes.shape == self._is_first.shape and self._is_first[lanes].all():
+                looked = self._looked[other.rank] | other.looked
+                early = [sent for element, sent in self.actor.sent.items() if element in looked]
+                if early:
+                    return [f"  it has signalled before that: {_LAST}", at(early[-1].where, "    ")]
                 return [f"  it was loaded too early: {other} {_NO_WAIT.format(self.actor.rank)}"]
             return ["  it is used again before it was read: wait for a signal that the reader sends after that"]
-        for element, seen in reversed(self.actor.looked.items()):
-            sent = self._signals.get(element, {}).get(other.rank)
+        looked = self._looked[self.actor.rank] | self.actor.looked
+        for element, seen in sorted(looked.items(), key=lambda one: -one[1].event):
+            sent = other.sent.get(element) or self._signals.get(element, {}).get(other.rank)
             if sent is None:
                 continue
             if not sent.orders:
@@ -232,9 +244,7 @@ class RankRaces(Races):
                 )
                 return [remedy, at(seen.where, "    ")]
             if sent.event < number:
-                remedy = (
-                    "  the signal that it waits for was sent before that: signal after the last store, and wait for all"
-                )
+                remedy = f"  the signal that it waits for was sent before that: {_LAST}"
                 return [remedy, at(sent.where, "    ")]
         return [f"  it {_NO_WAIT.format(other.rank)}"]
 

@@ -21,7 +21,7 @@ from assignment.protocol.said import Said
 from . import calls
 from .calls import Call
 from .clocks import RankRaces
-from .faults import Deadlock, Program, at
+from .faults import Deadlock, MemoryFault, Program, at
 from .launch import one_at_a_time
 from .meeting import variables
 from .numerics import ADDRESS
@@ -94,6 +94,10 @@ class _Rank(calls.Rank):
         if region.owner not in (None, self.number):
             self.programs.moves(region, action, pieces, unit, requested)
 
+    def found(self, fault: MemoryFault) -> None:
+        """Raise a fault when all has ended, unless another one tells its cause."""
+        self._world.found = self._world.found or (self.number, fault)
+
     def owns(self, tensor: torch.Tensor) -> None:
         """Note an argument of a launch: other ranks cannot reach it."""
         self._world.owners.setdefault(tensor.untyped_storage().data_ptr(), set()).add(self.number)
@@ -116,6 +120,7 @@ class World:
         self.races = RankRaces(len(self._calls), self._calls[0].warn)
         self.n_ranks = len(self._calls)
         self.heap: list[HeapTensor] = []
+        self.found: tuple[int, MemoryFault] | None = None  # a rank's fault, whose cause another one may tell
         self.owners: dict[int, set[int]] = {}  # of storages that are not on the heap
         self.transfers: list[Transfer] = []  # of all launches, in the order in which they end
         self.programs = _Programs(f"{self._calls[0].seed} ranks", self)
@@ -133,6 +138,10 @@ class World:
         """Run host code of each rank to its end; what one raises ends all, and is raised with its `rank`."""
         with one_at_a_time, self._calls[0]:
             self.programs.play(list(zip(self._calls, hosts, strict=True)))
+        if self.found:
+            rank, fault = self.found
+            self._calls[rank].faults.append(fault)
+            raise _of_rank(rank, fault)
 
 
 class _Programs(Programs):
@@ -242,8 +251,7 @@ class _Programs(Programs):
                 member.launch.host.coroutine.throw(type(error), error, error.__traceback__)
         except Exception as raised:
             error = raised
-        vars(error)["rank"] = member.rank
-        raise error
+        raise _of_rank(member.rank, error)
 
     @staticmethod
     def _reach(addresses: np.ndarray) -> tuple[int, int]:
@@ -283,6 +291,11 @@ class _Programs(Programs):
 def _member(running: Running) -> _Member:
     assert isinstance(running, _Member)
     return running
+
+
+def _of_rank(rank: int, error: Exception) -> Exception:
+    vars(error)["rank"] = rank
+    return error
 
 
 def _ranks(numbers: Sequence[int]) -> str:

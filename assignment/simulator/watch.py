@@ -463,7 +463,7 @@ class Watch:
         if not self.is_rehearsal:
             shadow, pieces = self._regions.pieces(region, offsets, values.dtype.itemsize)
             if self.rank:
-                self._refuse_unwritten(values)
+                self._tell_unwritten(region, values)
                 self.rank.moves(region, "stored", pieces, shadow.unit, values.nbytes)
             is_same = (bits(old) == bits(values)).ravel().repeat(pieces.size // offsets.size)
             self._races.store(shadow, pieces, self._namer(region, offsets, pieces), is_same, lanes)
@@ -619,15 +619,14 @@ class Watch:
             text = self._says(InputWritten, action, region, int(offsets.item(0)), remark)
             raise InputWritten(text, at(place()), "  store to memory that your function has made: torch.empty")
 
-    def _refuse_unwritten(self, values: np.ndarray) -> None:
-        """Raise where a program that met unwritten elements stores what they may have become, but no copies."""
+    def _tell_unwritten(self, region: Region, values: np.ndarray) -> None:
+        """Tell where a program stores a NaN that unwritten elements have become; a copy to fresh memory is no use."""
         used = next((use for use in self.undefined.met.values() if use.kind == UNWRITTEN), None)
-        if used is None or not is_telling(values.dtype) or values.dtype.kind == "i":
-            return
-        copied = is_unwritten(values)
-        lanes = np.isnan(values) if copied is None else np.isnan(values) & ~copied
-        if lanes.any():
-            raise Unwritten(used.text, at(used.where), "  a NaN that it stores comes of it", at(place(), "    "))
+        if self.rank and used is not None and values.dtype.kind in "fV":
+            lanes, copied = np.isnan(values), is_unwritten(values) if region.began_fresh else None
+            if (lanes if copied is None else lanes & ~copied).any():
+                fault = Unwritten(used.text, at(used.where), "  a NaN that it stores comes of it", at(place(), "    "))
+                self.rank.found(fault)
 
     def _refuse_lost_values(self, region: Region, offsets: np.ndarray, stored: np.ndarray, values: np.ndarray) -> None:
         lost = bits(stored) != bits(values)

@@ -26,6 +26,7 @@ class One:
         self.buffer, self.signals = torch.empty(ROWS), torch.zeros(64, dtype=torch.int32)
         self.out = torch.zeros(n_ranks, ROWS)
         self.buffers, self.pads = torch.zeros(2, n_ranks, dtype=torch.int64)
+        self.gathered, self.all = torch.empty(n_ranks, ROWS), torch.zeros(n_ranks, dtype=torch.int64)
         self.call = 0
 
 
@@ -40,7 +41,9 @@ def world(n_ranks: int, seed: int) -> tuple[World, list[One]]:
     for one in ranks:
         made.share(one.number, "buffer", one.buffer)
         made.share(one.number, "signals", one.signals)
+        made.share(one.number, "gathered", one.gathered)
         one.buffers.copy_(torch.tensor([other.buffer.data_ptr() for other in ranks]))
+        one.all.copy_(torch.tensor([other.gathered.data_ptr() for other in ranks]))
         one.pads.copy_(torch.tensor([other.signals.data_ptr() for other in ranks]))
     return made, ranks
 
@@ -147,3 +150,190 @@ def check_pull_mistakes():
     for how in ("no barrier", "no wait"):
         told(partial(pull, how=how), "race", "rank 1", "has not waited for a signal")
     told(partial(pull, how="no barrier at the end"), "race", "it is used again before it was read")
+    told(partial(pull, how="relaxed"), "race", 'signals without sem="release"', 'sem="relaxed", scope="sys"')
+    for how in ("relaxed wait", "volatile wait"):
+        told(partial(pull, how=how), "race", 'the wait has no sem="acquire" at scope="sys"', "while tl.")
+    for how in ("at the scope of the GPU", "wait at the scope of the GPU"):
+        told(partial(pull, how=how), "race", 'at scope="gpu"', "a signal between ranks needs scope", "signals[")
+    told(partial(pull, how="plain"), "race", "'s signals[")
+
+
+def check_out_of_bounds():
+    """Beyond another rank's tensor lies nothing, though memory may."""
+    told(partial(pull, how="out of bounds"), "out of bounds", "'s buffer[24]", "float32 (24,)")
+
+
+@triton.jit
+def push_kernel(
+    x_ptr, buffers, signals, pads, n, call, RANK: tl.constexpr, N: tl.constexpr, BLOCK: tl.constexpr, HOW: tl.constexpr
+):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, mask=at < n)
+    for r in tl.static_range(N):
+        # that rank has read what the call before has pushed
+        if HOW != "used again":
+            wait(signals, N + r, (call - 1) * N)
+        target = tl.load(buffers + r).to(tl.pointer_type(tl.float32)) + RANK * n
+        if HOW == "signal before the last store":
+            tl.store(target + at, x, mask=at < n - 4)
+            signal(pads, r, RANK)
+            tl.store(target + at, x, mask=(at < n) & (at >= n - 4))
+        else:
+            tl.store(target + at, x, mask=at < n)
+            if HOW != "no signal" or RANK > 0 or tl.program_id(0) > 0 or call < 2:
+                signal(pads, r, RANK)
+
+
+@triton.jit
+def read_kernel(buffer, signals, pads, out, n, call, count, RANK: tl.constexpr, BLOCK: tl.constexpr, HOW: tl.constexpr):
+    r = tl.program_id(0)
+    at = tl.arange(0, BLOCK)
+    wait(signals, r, call * count - (HOW == "waits for one too few"))
+    tl.store(out + r * n + at, tl.load(buffer + r * n + at, mask=at < n), mask=at < n)
+    # N programs of a rank tell each rank that they have read
+    for q in range(tl.num_programs(0)):
+        signal(pads, q, tl.num_programs(0) + RANK)
+
+
+def push(one: One, how: str = "") -> None:
+    """Push the own shard to all ranks with a signal from each program; signals count up over the calls."""
+    n, count = one.n_ranks, triton.cdiv(ROWS, BLOCK)
+    push_kernel[count,](one.shard, one.all, one.signals, one.pads, ROWS, one.call, one.number, n, BLOCK, how)
+    read_kernel[n,](one.gathered, one.signals, one.pads, one.out, ROWS, one.call, count, one.number, 32, how)
+
+
+def check_pushing():
+    """Pushing with signals that count up passes."""
+    passes(push)
+
+
+def check_push_mistakes():
+    """A signal that is too early, missing, or not waited for, and a buffer that is used too early, are told."""
+    told(partial(push, how="used again"), "race", "it is used again before it was read")
+    told(partial(push, how="signal before the last store"), "race", "signal after the last store", "gathered[")
+    told(partial(push, how="waits for one too few"), "race", "gathered[")
+    told(
+        partial(push, how="no signal"),
+        "deadlock",
+        "signals[0], which stays 3",
+        "program (1, 0, 0) of push_kernel on rank 0",
+    )
+
+
+@triton.jit
+def put(pad):
+    """Wait until a signal was taken, and set it."""
+    while tl.atomic_cas(pad, 0, 1, sem="release", scope="sys") != 0:
+        pass
+
+
+@triton.jit
+def take(pad):
+    """Wait until a signal is set, and take it."""
+    while tl.atomic_cas(pad, 1, 0, sem="acquire", scope="sys") != 1:
+        pass
+
+
+@triton.jit
+def ring_kernel(
+    x_ptr,
+    buffers,
+    gathered,
+    signals,
+    pads,
+    out,
+    n,
+    RANK: tl.constexpr,
+    N: tl.constexpr,
+    BLOCK: tl.constexpr,
+    HOW: tl.constexpr,
+):
+    at = tl.arange(0, BLOCK)
+    mask = at < n
+    left, right = (RANK + N - 1) % N, (RANK + 1) % N
+    x = tl.load(x_ptr + at, mask=mask)
+    tl.store(out + RANK * n + at, x, mask=mask)
+    target = tl.load(buffers + right).to(tl.pointer_type(tl.float32))
+    theirs = tl.load(pads + right).to(tl.pointer_type(tl.int32))
+    back = tl.load(pads + left).to(tl.pointer_type(tl.int32)) + 32
+    for step in range(1, N):
+        tl.store(target + step * n + at, x, mask=mask)
+        put(theirs + step)
+        take(signals + step)
+        x = tl.load(gathered + step * n + at, mask=mask)
+        tl.store(out + (RANK + N - step) % N * n + at, x, mask=mask)
+        put(back + step)
+        if HOW == "never taken":
+            put(back + step)
+        take(signals + 32 + step)
+
+
+def ring(one: One, how: str = "") -> None:
+    """Pass shards round, one step at a time."""
+    arguments = one.shard, one.all, one.gathered, one.signals, one.pads, one.out
+    ring_kernel[1,](*arguments, ROWS, one.number, one.n_ranks, 32, how)
+
+
+def check_a_ring():
+    """Signals that are put and taken by compare-and-swap pass, as in PyTorch's symmetric memory."""
+    passes(ring)
+    told(partial(ring, how="never taken"), "deadlock", "programs of ranks 0, 1 wait", "signals[33], which stays 1")
+
+
+@triton.jit
+def reach_kernel(x_ptr, addresses, out, RANK: tl.constexpr, N: tl.constexpr):
+    source = tl.load(addresses + (RANK + 1) % N).to(tl.pointer_type(tl.float32))
+    tl.store(out, tl.load(source))
+
+
+def check_memory_of_another_rank():
+    """What is not on the heap cannot be reached by its address."""
+    made, ranks = world(2, 0)
+    addresses = torch.tensor([one.shard.data_ptr() for one in ranks])
+    hosts = [partial(lambda one: reach_kernel[1,](one.shard, addresses, one.out, one.number, 2), one) for one in ranks]
+    says(
+        raised(MemoryFault, made.play, hosts),
+        "out of bounds",
+        "a tensor of rank",
+        "not on the symmetric heap",
+        "tl.load(source)",
+    )
+
+
+@triton.jit
+def sum_kernel(buffers, out, n, BLOCK: tl.constexpr, HOW: tl.constexpr):
+    source = tl.load(buffers + tl.program_id(0)).to(tl.pointer_type(tl.float32))
+    at = tl.arange(0, BLOCK)
+    x = tl.load(source + at, mask=at < n)
+    if HOW == "left out":
+        x = tl.where(at < 4, x, 0.0)
+    tl.store(out + tl.program_id(0) + tl.arange(0, 1), tl.sum(x))
+
+
+def check_what_nothing_has_stored():
+    """Elements of the heap that nothing has stored are told where they are used, and not where they are left out."""
+
+    def host(one: One, how: str) -> None:
+        copy_kernel[1,](one.shard, one.buffer, 4, BLOCK)
+        barrier_kernel[1,](one.signals, one.pads, 0, one.number, 2, 1, "")
+        sum_kernel[2,](one.buffers, one.out, ROWS, 32, how)
+
+    for how in ("used", "left out"):
+        made, ranks = world(2, 0)
+        hosts = [partial(host, one, how) for one in ranks]
+        if how == "used":
+            says(
+                raised(MemoryFault, made.play, hosts),
+                "unwritten memory",
+                "'s buffer[4], which was never written",
+                "x = tl.load(",
+            )
+        else:
+            made.play(hosts)
+
+
+def check_bytes_between_ranks():
+    """What each launch moves over a link is counted: distinct bytes, and those that were asked for."""
+    made = play(pull, 2, 0)
+    pulled = {(one.n_launch, *one[2:]) for one in made.transfers if one.kernel.startswith("pull_kernel")}
+    assert pulled == {(n, origin, 1 - origin, 4 * ROWS, 4 * ROWS) for n in (3, 7, 11) for origin in (0, 1)}
