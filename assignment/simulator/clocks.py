@@ -5,7 +5,7 @@ only if the program's clock knows it. A launch begins with all that its rank's e
 passes a clock on to other ranks only at scope="sys", where one side releases and the other one acquires.
 """
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -195,6 +195,12 @@ class RankRaces(Races):
                 lines = at(place(), "    "), f"  {other} has {earlier.action} it", at(earlier.where, "    ")
                 remedy = '  scope="gpu" is for programs of one rank: a signal between ranks needs scope="sys"'
                 raise _race(other, earlier.where, f"{Race.kind}: {self.actor} {now}", *lines, remedy)
+
+    def last_change(self, shadow: Shadow, index: np.ndarray, but: Collection[Place]) -> RaceEvent | None:
+        """Return the last signal to an element that was sent elsewhere than in these lines."""
+        sent = self._signals.get((id(shadow), int(index[0])), {}).values()
+        events = [signal.event for signal in sent if signal.where not in but]
+        return self._events[max(events)] if events else None
 
     def _settle(
         self, events: np.ndarray, foreign: np.ndarray, action: str, name: Name, is_same: np.ndarray | None

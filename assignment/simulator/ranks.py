@@ -6,7 +6,6 @@ what on every order.
 """
 
 import contextvars
-import random
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
@@ -25,12 +24,13 @@ from .faults import Deadlock, MemoryFault, Program, at
 from .launch import one_at_a_time
 from .meeting import variables
 from .numerics import ADDRESS
-from .programs import SCHEDULES, Programs, Running
+from .programs import Programs, Running, Schedule
 from .regions import HeapTensor, Region
 from .semantic import builder, semantic
 from .shadow import Shadow
 from .watch import Watch
 
+_SCHEDULE = Schedule("by priorities", is_weak=False)  # some rank or program is far behind, which finds most
 _RESIDENT = 132  # programs of each launch that a schedule begins with
 _SHOWN = 6  # programs of a deadlock
 
@@ -150,8 +150,7 @@ class _Programs(Programs):
     now: _Member
 
     def __init__(self, seed: str, world: World) -> None:
-        schedule = random.Random(seed).choice(SCHEDULES)._replace(is_weak=False)
-        super().__init__(_leave, variables, lambda address, where: ("", None), 1, schedule, seed)
+        super().__init__(_leave, variables, lambda address, where: ("", None), 1, _SCHEDULE, seed)
         self._world = world
         self._launches: list[_Launch] = []  # that run
 
@@ -273,11 +272,10 @@ class _Programs(Programs):
                 f"  program {one.program} of {one.launch.watch.kernel} waits for {name}, which stays {one.found[0]}"
             ]
             parts += [at(one.where, "    ")]
-            if by is not None:
-                parts += [
-                    f"    such are changed by {self._world.races.who(by)}, who does it no more",
-                    at(by.where, "      "),
-                ]
+            if by is None:
+                parts += ["    no program has sent this signal"]
+                continue
+            parts += [f"    {self._world.races.who(by)} has sent it, and does so no more", at(by.where, "      ")]
         left = {one.rank for one in map(_member, self._live) if one.launch is None}
         if ended := sorted(set(range(self._world.n_ranks)) - left):
             parts += [f"  {_ranks(ended)} {'has' if len(ended) == 1 else 'have'} ended, and can signal no more"]
