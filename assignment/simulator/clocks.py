@@ -30,8 +30,7 @@ class Touched(NamedTuple):
     """An atomic, or a load again and again, of an element that may be a signal."""
 
     event: int
-    orders: bool  # whether it releases, or acquires
-    where: Place
+    orders: bool  # whether it releases, or acquires, between ranks
 
 
 def joined(a: Clock, b: Clock) -> Clock:
@@ -141,8 +140,7 @@ class RankRaces(Races):
             if self.actor.order.is_between_programs and self.actor.order.acquires:
                 self.acquire(self.actor.polled.ravel()[:_FLAGS].tolist())
             self.actor.polled = None
-            self._look(shadow, index)
-            self._event("looked at")
+            self._look(shadow, index, self._event("looked at"))
             return
         self._check(shadow, index, ("atomic",), "loads", name)
         event = self._event("loaded")
@@ -164,68 +162,66 @@ class RankRaces(Races):
         loads = [mark for of in self._loads for mark in of if mark in shadow.marks]
         self._check(shadow, index, ("store", "same", *loads), "updates", name)
         self._check_scopes(shadow, index, name)
-        event = self._event(f'updated at scope="{self.actor.order.scope}"')
-        shadow.of("atomic")[index] = event
         order = self.actor.order
+        event = self._event(f'updated at scope="{order.scope}"')
+        shadow.of("atomic")[index] = event
         if order.acquires or not order.releases:
-            self._look(shadow, index)
+            self._look(shadow, index, event)
         if order.releases or not order.acquires:
-            signal = Touched(event, order.releases and order.scope == "sys", place())
+            signal = Touched(event, order.releases and order.scope == "sys")
             for piece in index[:_FLAGS].tolist():
                 self._signals.setdefault((id(shadow), piece), {})[self.actor.rank] = signal
                 self.actor.sent[id(shadow), piece] = signal
 
-    def _look(self, shadow: Shadow, index: np.ndarray) -> None:
+    def _look(self, shadow: Shadow, index: np.ndarray, event: int) -> None:
         """Remember that the program looks at what may be signals."""
-        seen = Touched(len(self._events), self.actor.order.acquires and self.actor.order.scope == "sys", place())
-        for piece in index[:_FLAGS].tolist():
-            self.actor.looked[id(shadow), piece] = seen
+        seen = Touched(event, self.actor.order.acquires and self.actor.order.scope == "sys")
+        self.actor.looked |= {(id(shadow), piece): seen for piece in index[:_FLAGS].tolist()}
 
     def _check_scopes(self, shadow: Shadow, index: np.ndarray, name: Name) -> None:
         """Raise where another rank's atomics on an element are not atomic to this one, or the other way round."""
-        events = shadow.of("atomic").take(index)
+        events, scope = shadow.of("atomic").take(index), self.actor.order.scope
         for number in np.unique(events[self._is_foreign(events)]).tolist():
-            earlier = self._events[number]
-            other = self._everybody[earlier.by]
-            if other.rank != self.actor.rank and (
-                self.actor.order.scope != "sys" or not earlier.action.endswith('"sys"')
-            ):
-                what = name(int(np.flatnonzero(events == number)[0]))
-                now = f'updates {what} at scope="{self.actor.order.scope}"'
-                lines = at(place(), "    "), f"  {other} has {earlier.action} it", at(earlier.where, "    ")
+            is_apart = self._everybody[self._events[number].by].rank != self.actor.rank
+            if is_apart and (scope != "sys" or not self._events[number].action.endswith('"sys"')):
                 remedy = '  scope="gpu" is for programs of one rank: a signal between ranks needs scope="sys"'
-                raise _race(other, earlier.where, f"{Race.kind}: {self.actor} {now}", *lines, remedy)
+                what = f'updates {name(int(np.flatnonzero(events == number)[0]))} at scope="{scope}"'
+                raise self._race(what, number, remedy)
 
     def last_change(self, shadow: Shadow, index: np.ndarray, but: Collection[Place]) -> RaceEvent | None:
         """Return the last signal to an element that was sent elsewhere than in these lines."""
         sent = self._signals.get((id(shadow), int(index[0])), {}).values()
-        events = [signal.event for signal in sent if signal.where not in but]
-        return self._events[max(events)] if events else None
+        events = [self._events[signal.event] for signal in sorted(sent)]
+        return next((event for event in reversed(events) if event.where not in but), None)
 
     def _settle(
         self, events: np.ndarray, foreign: np.ndarray, action: str, name: Name, is_same: np.ndarray | None
     ) -> None:
         """Raise; where one rank's programs leave a value as it is, only warn."""
-        me = self.actor
         for number in np.unique(events[foreign]).tolist():
-            earlier = self._events[number]
-            other, lanes = self._everybody[earlier.by], foreign & (events == number)
-            is_one_rank = other.rank == me.rank
-            if is_one_rank and (_is_load(action) or _is_load(earlier.action)) and "updat" in action + earlier.action:
+            earlier, lanes = self._events[number], foreign & (events == number)
+            other = self._everybody[earlier.by]
+            is_one_rank, is_read = other.rank == self.actor.rank, _is_load(action) or _is_load(earlier.action)
+            if is_one_rank and is_read and "updat" in action + earlier.action:
                 continue
-            what = name(int(np.flatnonzero(lanes)[0]))
-            both = f"{me} {action} {what}", at(place(), "    "), f"  {other} has {earlier.action} it"
-            if is_one_rank and is_same is not None and is_same[lanes].all():
-                text = "\n".join(map(str, (f"same value stored: {both[0]}", *both[1:], at(earlier.where, "    "))))
-                self._warn(f"{text}\n  the value stays what it is", frozenset([place(), earlier.where]))
-                continue
-            first = f"{Race.kind}: {both[0]}"
-            raise _race(
-                other, earlier.where, first, *both[1:], at(earlier.where, "    "), *self._cause(number, other, lanes)
-            )
+            race = self._race(f"{action} {name(int(np.flatnonzero(lanes)[0]))}", number, *self._cause(number, lanes))
+            if not is_one_rank or is_same is None or not is_same[lanes].all():
+                raise race
+            text = f"same value stored, which is harmless, and work done twice: {race}"
+            self._warn(text, frozenset([place(), earlier.where]))
 
-    def _cause(self, number: int, other: RankActor, lanes: np.ndarray) -> list[str | Said]:
+    def _race(self, action: str, number: int, *why: str | Said) -> Race:
+        """Return what the program that runs does, and an event that nothing orders before that."""
+        earlier, me = self._events[number], self.actor
+        other = self._everybody[earlier.by]
+        does = f"  {other} has {earlier.action} it"
+        race = Race(f"{Race.kind}: {me} {action}", at(place(), "    "), does, at(earlier.where, "    "), *why)
+        race.other = other.program, earlier.where
+        return race
+
+    def _cause(self, number: int, lanes: np.ndarray) -> list[str | Said]:
         """Return why an event of another program is not known to come before what the program does."""
+        other = self._everybody[self._events[number].by]
         if other.rank == self.actor.rank:
             return [f"  nothing orders them: {REMEDY}"]
         if _is_load(self._events[number].action):
@@ -233,7 +229,7 @@ class RankRaces(Races):
                 looked = self._looked[other.rank] | other.looked
                 early = [sent for element, sent in self.actor.sent.items() if element in looked]
                 if early:
-                    return [f"  it has signalled before that: {_LAST}", at(early[-1].where, "    ")]
+                    return [f"  it has signalled before that: {_LAST}", self._at(early[-1])]
                 return [f"  it was loaded too early: {other} {_NO_WAIT.format(self.actor.rank)}"]
             return ["  it is used again before it was read: wait for a signal that the reader sends after that"]
         looked = self._looked[self.actor.rank] | self.actor.looked
@@ -243,23 +239,18 @@ class RankRaces(Races):
                 continue
             if not sent.orders:
                 remedy = f'  rank {other.rank} signals without sem="release": what it stored before may come later'
-                return [remedy, at(sent.where, "    ")]
+                return [remedy, self._at(sent)]
             if not seen.orders:
-                remedy = (
-                    '  the wait has no sem="acquire" at scope="sys": what it loads next may be older than the signal'
-                )
-                return [remedy, at(seen.where, "    ")]
+                remedy = '  the wait has no sem="acquire" at scope="sys": what it loads may be older than the signal'
+                return [remedy, self._at(seen)]
             if sent.event < number:
                 remedy = f"  the signal that it waits for was sent before that: {_LAST}"
-                return [remedy, at(sent.where, "    ")]
+                return [remedy, self._at(sent)]
         return [f"  it {_NO_WAIT.format(other.rank)}"]
+
+    def _at(self, signal: Touched) -> Said:
+        return at(self._events[signal.event].where, "    ")
 
 
 def _is_load(action: str) -> bool:
     return action.startswith("load")
-
-
-def _race(other: RankActor, where: Place, *parts: str | Said) -> Race:
-    race = Race(*parts)
-    race.other = other.program, where
-    return race
