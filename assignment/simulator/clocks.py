@@ -46,7 +46,7 @@ class RankActor(Actor):
     """A program of one rank."""
 
     rank: int = 0
-    kernel: str = ""
+    who: str = ""
     clock: Clock = field(default_factory=lambda: np.zeros(0, np.int64))
     order: Order = DEFAULT  # of its last atomic, or volatile load
     polled: np.ndarray | None = None  # the addresses of its next load, if it is a volatile or an atomic one
@@ -54,7 +54,7 @@ class RankActor(Actor):
     sent: dict[Element, Touched] = field(default_factory=dict)  # and those that it sent
 
     def __str__(self) -> str:
-        return f"program {self.program} of {self.kernel}"
+        return self.who
 
 
 class RankRaces(Races):
@@ -78,11 +78,11 @@ class RankRaces(Races):
         """Return whose an event is."""
         return str(self._everybody[event.by])
 
-    def begin_of(self, rank: int, kernel: str, program: Program) -> None:
-        """Start a program of a rank."""
+    def begin_of(self, rank: int, who: str, program: Program = (0, 0, 0)) -> None:
+        """Start a program of a rank, or host code."""
         self._n_actors += 1
         known = self._known[rank]
-        self.actor = RankActor(program, self._n_actors, len(self._events), rank=rank, kernel=kernel, clock=known)
+        self.actor = RankActor(program, self._n_actors, len(self._events), rank=rank, who=who, clock=known)
         self._everybody.append(self.actor)
         self.barrier()
 

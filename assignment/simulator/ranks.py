@@ -6,10 +6,12 @@ what on every order.
 """
 
 import contextvars
+import ctypes
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, NoReturn
+from functools import partial
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import torch
@@ -20,8 +22,9 @@ from assignment.protocol.said import Said
 from . import calls
 from .calls import Call
 from .clocks import RankRaces
-from .faults import Deadlock, MemoryFault, Program, at
+from .faults import Deadlock, MemoryFault, Program, at, element
 from .launch import one_at_a_time
+from .layout import Layout
 from .meeting import variables
 from .numerics import ADDRESS
 from .programs import Programs, Running, Schedule
@@ -138,10 +141,32 @@ class World:
         """Run host code of each rank to its end; what one raises ends all, and is raised with its `rank`."""
         with one_at_a_time, self._calls[0]:
             self.programs.play(list(zip(self._calls, hosts, strict=True)))
-        if self.found:
+        if self.found and not self._has_nans():
             rank, fault = self.found
             self._calls[rank].faults.append(fault)
             raise _of_rank(rank, fault)
+
+    def _has_nans(self) -> bool:
+        """Return whether an input is NaN somewhere, or an operation has made one: unwritten memory need not be why."""
+        heap = {part.tensor.untyped_storage().data_ptr() for part in self.heap}
+        given = [x for call in self._calls for x in call.inputs if x.untyped_storage().data_ptr() not in heap]
+        floats = [x for x in given if x.is_floating_point()]
+        return any(call.nans for call in self._calls) or any(bool(x.float().isnan().any()) for x in floats)
+
+    def host_stores(self, rank: int, before: Sequence[np.ndarray]) -> None:
+        """Check and record what host code has stored to the rank's heap, of which this lay there before."""
+        self.races.begin_of(rank, f"host code of rank {rank}")
+        for part, old in zip([part for part in self.heap if part.rank == rank], before, strict=True):
+            changed = np.flatnonzero((_content(part.tensor) != old).reshape(-1, part.shadow.unit).any(1))
+            if changed.size:
+                name = partial(_name, part, changed)
+                self.races.store(part.shadow, changed, name, np.zeros(changed.size, bool), None)
+        self.races.end()
+        self.races.end_launch(rank)
+
+    def lies(self, rank: int) -> list[np.ndarray]:
+        """Return what lies on a rank's heap."""
+        return [_content(part.tensor).copy() for part in self.heap if part.rank == rank]
 
 
 class _Programs(Programs):
@@ -153,12 +178,13 @@ class _Programs(Programs):
         super().__init__(_leave, variables, lambda address, where: ("", None), 1, _SCHEDULE, seed)
         self._world = world
         self._launches: list[_Launch] = []  # that run
+        self._before: dict[int, list[np.ndarray]] = {}  # what lay on a rank's heap when its host code went on
 
     def play(self, hosts: Sequence[tuple[Call, Callable[[], None]]]) -> None:
         """Run all to their end."""
         self._hub = getcurrent()
         for rank, (call, host) in enumerate(hosts):
-            self._begin_one(_host(call, host), (0, 0, 0), contextvars.copy_context(), rank)
+            self._begin_one(partial(self._run_host, rank, call, host), (0, 0, 0), contextvars.copy_context(), rank)
         try:
             while self._live:
                 self._begin_more(_RESIDENT, is_first=True)
@@ -170,8 +196,15 @@ class _Programs(Programs):
                     running.coroutine.throw(GreenletExit)
             self._live, self._awake, self._woken, self._asleep, self._launches = [], [], [], [], []
 
+    def _run_host(self, rank: int, call: Call, host: Callable[[], None], _: Program) -> None:
+        calls.switch_to(call)
+        self._before[rank] = self._world.lies(rank)
+        host()
+        self._world.host_stores(rank, self._before[rank])
+
     def launch(self, rank: _Rank, run_one: Callable[[Program], None], ids: Sequence[Program]) -> None:
         """Run the programs of a launch; called by host code, which sleeps until they have ended."""
+        self._world.host_stores(rank.number, self._before[rank.number])
         at_once = self.held(builder.options.num_warps)
         call, enter, n_launch = calls.current(), builder.leave(), calls.current().n_launches
         context = contextvars.copy_context()  # NumPy's handling of floating point errors
@@ -182,6 +215,7 @@ class _Programs(Programs):
             self._hub.switch()
         finally:
             launch.enter()
+        self._before[rank.number] = self._world.lies(rank.number)
         for (owner, _, action), (moved, requested) in launch.moved.items():
             ends = (rank.number, owner) if action == "stored" else (owner, rank.number)
             self._world.transfers.append(Transfer(builder.watch.kernel, n_launch, *ends, int(moved.sum()), requested))
@@ -286,6 +320,20 @@ class _Programs(Programs):
         return Deadlock(*parts)
 
 
+def _content(tensor: torch.Tensor) -> np.ndarray:
+    """Return the bytes of a tensor's storage."""
+    storage = tensor.untyped_storage()
+    if not storage.nbytes():
+        return np.zeros(0, np.uint8)
+    raw: Any = (ctypes.c_char * storage.nbytes()).from_address(storage.data_ptr())
+    return np.frombuffer(raw, np.uint8)
+
+
+def _name(part: HeapTensor, pieces: np.ndarray, lane: int) -> str:
+    offset = int(pieces[lane]) * part.shadow.unit + part.tensor.untyped_storage().data_ptr() - part.tensor.data_ptr()
+    return element(part.name, Layout.of(part.tensor).coordinates(offset))
+
+
 def _member(running: Running) -> _Member:
     assert isinstance(running, _Member)
     return running
@@ -298,14 +346,6 @@ def _of_rank(rank: int, error: Exception) -> Exception:
 
 def _ranks(numbers: Sequence[int]) -> str:
     return f"rank {numbers[0]}" if len(numbers) == 1 else f"ranks {', '.join(map(str, numbers))}"
-
-
-def _host(call: Call, host: Callable[[], None]) -> Callable[[Program], None]:
-    def run(_: Program) -> None:
-        calls.switch_to(call)
-        host()
-
-    return run
 
 
 def _entering(call: Call, enter: Callable[[], None]) -> Callable[[], None]:

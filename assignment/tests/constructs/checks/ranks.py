@@ -140,24 +140,30 @@ def pull_kernel(buffers, out, n, BLOCK: tl.constexpr, HOW: tl.constexpr):
 def pull(one: One, how: str = "") -> None:
     """Copy to the own buffer, meet, copy from all buffers, and meet before the buffer is used again."""
     n, grid = one.n_ranks, (triton.cdiv(ROWS, BLOCK),)
-    copy_kernel[grid](one.shard, one.buffer, ROWS, BLOCK)
-    if how != "no barrier":
+    if how.startswith("host"):
+        one.buffer.copy_(one.shard)
+    else:
+        copy_kernel[grid](one.shard, one.buffer, ROWS, BLOCK)
+    if not how.endswith("no barrier"):
         barrier_kernel[1,](one.signals, one.pads, 0, one.number, n, one.call, how)
     pull_kernel[*grid, n](one.buffers, one.out, ROWS, BLOCK, how)
-    if how != "no barrier at the end":
+    if not how.endswith("no barrier at the end"):
         barrier_kernel[1,](one.signals, one.pads, n, one.number, n, one.call, "")
 
 
 def check_pulling():
-    """Pulling between two barriers of signals passes."""
+    """Pulling between two barriers of signals passes, and so where PyTorch has copied the shard."""
     passes(pull)
+    passes(partial(pull, how="host"))
 
 
 def check_pull_mistakes():
     """What is missing at a barrier is told."""
     for how in ("no barrier", "no wait"):
         told(partial(pull, how=how), "race", "rank 1", "has not waited for a signal")
-    told(partial(pull, how="no barrier at the end"), "race", "it is used again before it was read")
+    for how in ("no barrier at the end", "host, no barrier at the end"):
+        told(partial(pull, how=how), "race", "it is used again before it was read")
+    told(partial(pull, how="host, no barrier"), "race", "host code of rank", "buffer[")
     told(partial(pull, how="relaxed"), "race", 'signals without sem="release"', 'sem="relaxed", scope="sys"')
     for how in ("relaxed wait", "volatile wait"):
         told(partial(pull, how=how), "race", 'the wait has no sem="acquire" at scope="sys"', "while tl.")
