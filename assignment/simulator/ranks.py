@@ -6,12 +6,11 @@ what on every order.
 """
 
 import contextvars
-import ctypes
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 import torch
@@ -22,9 +21,8 @@ from assignment.protocol.said import Said
 from . import calls
 from .calls import Call
 from .clocks import RankRaces
-from .faults import Deadlock, MemoryFault, Program, at, element
+from .faults import Deadlock, MemoryFault, Program, at
 from .launch import one_at_a_time
-from .layout import Layout
 from .meeting import variables
 from .numerics import ADDRESS
 from .programs import Programs, Running, Schedule
@@ -35,6 +33,7 @@ from .watch import Watch
 
 _SCHEDULE = Schedule("by priorities", is_weak=False)  # some rank or program is far behind, which finds most
 _RESIDENT = 132  # programs of each launch that a schedule begins with
+_BYTES = np.dtype(np.uint8)
 _SHOWN = 6  # programs of a deadlock
 
 
@@ -156,17 +155,22 @@ class World:
     def host_stores(self, rank: int, before: Sequence[np.ndarray]) -> None:
         """Check and record what host code has stored to the rank's heap, of which this lay there before."""
         self.races.begin_of(rank, f"host code of rank {rank}")
-        for part, old in zip([part for part in self.heap if part.rank == rank], before, strict=True):
-            changed = np.flatnonzero((_content(part.tensor) != old).reshape(-1, part.shadow.unit).any(1))
+        for (part, region), old in zip(self._heap_of(rank), before, strict=True):
+            changed = np.flatnonzero(region.memory(_BYTES) != old)
             if changed.size:
-                name = partial(_name, part, changed)
-                self.races.store(part.shadow, changed, name, np.zeros(changed.size, bool), None)
+                pieces, which = np.unique(region.shadow_offsets(changed) // part.shadow.unit, return_index=True)
+                name = partial(_name, region, changed[which])
+                self.races.store(part.shadow, pieces, name, np.zeros(pieces.size, bool), None)
         self.races.end()
         self.races.end_launch(rank)
 
     def lies(self, rank: int) -> list[np.ndarray]:
         """Return what lies on a rank's heap."""
-        return [_content(part.tensor).copy() for part in self.heap if part.rank == rank]
+        return [region.memory(_BYTES).copy() for _, region in self._heap_of(rank)]
+
+    def _heap_of(self, rank: int) -> list[tuple[HeapTensor, Region]]:
+        own = [part for part in self.heap if part.rank == rank]
+        return [(part, Region(part.name, part.tensor, 0, is_input=False)) for part in own]
 
 
 class _Programs(Programs):
@@ -320,18 +324,8 @@ class _Programs(Programs):
         return Deadlock(*parts)
 
 
-def _content(tensor: torch.Tensor) -> np.ndarray:
-    """Return the bytes of a tensor's storage."""
-    storage = tensor.untyped_storage()
-    if not storage.nbytes():
-        return np.zeros(0, np.uint8)
-    raw: Any = (ctypes.c_char * storage.nbytes()).from_address(storage.data_ptr())
-    return np.frombuffer(raw, np.uint8)
-
-
-def _name(part: HeapTensor, pieces: np.ndarray, lane: int) -> str:
-    offset = int(pieces[lane]) * part.shadow.unit + part.tensor.untyped_storage().data_ptr() - part.tensor.data_ptr()
-    return element(part.name, Layout.of(part.tensor).coordinates(offset))
+def _name(region: Region, offsets: np.ndarray, lane: int) -> str:
+    return region.name_at(int(offsets[lane]))
 
 
 def _member(running: Running) -> _Member:

@@ -1,7 +1,7 @@
 """Several ranks in one process: right kernels pass on every seed, and mistakes are told by rank and line."""
 # mypy: disable-error-code="attr-defined"
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
@@ -60,10 +60,10 @@ def play(host: Host, n_ranks: int, seed: int, n_calls: int = 3) -> World:
     return made
 
 
-def passes(host: Host) -> None:
+def passes(host: Host, seeds: Sequence[int] = SEEDS) -> None:
     """A right kernel passes on all seeds, with any number of ranks."""
     for n_ranks in (1, 2, 3, 4):
-        for seed in SEEDS:
+        for seed in seeds:
             play(host, n_ranks, seed, 2)
 
 
@@ -154,7 +154,7 @@ def pull(one: One, how: str = "") -> None:
 def check_pulling():
     """Pulling between two barriers of signals passes, and so where PyTorch has copied the shard."""
     passes(pull)
-    passes(partial(pull, how="host"))
+    passes(partial(pull, how="host"), SEEDS[:4])
 
 
 def check_pull_mistakes():
