@@ -21,6 +21,7 @@ Clock = np.ndarray  # by an actor's number: its last event that is known
 Element = tuple[int, int]  # a shadow and a piece of it
 DEFAULT = Order()
 _NO_WAIT = "has not waited for a signal that rank {} sends after that"
+_PLAIN = '  a plain load may miss what another rank does: look by an atomic, with sem="acquire", scope="sys"'
 _LAST = "signal after the last store, and wait for all such signals"
 _FLAGS = 256  # elements of one atomic that may be signals
 _ALL = -1  # in place of a rank: a clock that any rank may acquire
@@ -202,9 +203,11 @@ class RankRaces(Races):
             earlier, lanes = self._events[number], foreign & (events == number)
             other = self._everybody[earlier.by]
             is_one_rank, is_read = other.rank == self.actor.rank, _is_load(action) or _is_load(earlier.action)
-            if is_one_rank and is_read and "updat" in action + earlier.action:
+            is_polled = is_read and "updat" in action + earlier.action
+            if is_one_rank and is_polled:
                 continue
-            race = self._race(f"{action} {name(int(np.flatnonzero(lanes)[0]))}", number, *self._cause(number, lanes))
+            why = [_PLAIN] if is_polled else self._cause(number, lanes)
+            race = self._race(f"{action} {name(int(np.flatnonzero(lanes)[0]))}", number, *why)
             if not is_one_rank or is_same is None or not is_same[lanes].all():
                 raise race
             text = f"same value stored, which is harmless, and work done twice: {race}"

@@ -34,6 +34,7 @@ from .watch import Watch
 _SCHEDULE = Schedule("by priorities", is_weak=False)  # some rank or program is far behind, which finds most
 _RESIDENT = 132  # programs of each launch that a schedule begins with
 _BYTES = np.dtype(np.uint8)
+_TURNS = 64
 _SHOWN = 6  # programs of a deadlock
 
 
@@ -223,6 +224,12 @@ class _Programs(Programs):
         for (owner, _, action), (moved, requested) in launch.moved.items():
             ends = (rank.number, owner) if action == "stored" else (owner, rank.number)
             self._world.transfers.append(Transfer(builder.watch.kernel, n_launch, *ends, int(moved.sum()), requested))
+
+    def meet(self, where: Hashable = None) -> None:
+        """Let others go first; all others after some turns at one place, where the program may poll by plain loads."""
+        if self._met.get(where, 0) % _TURNS == _TURNS - 1:
+            self.now.priority = min(one.priority for one in self._live) - self._rng.random()
+        super().meet(where)
 
     def moves(self, region: Region, action: str, pieces: np.ndarray, unit: int, requested: int) -> None:
         """Count what the program that runs moves between ranks."""
