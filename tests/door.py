@@ -97,6 +97,18 @@ class Run(Protocol):
     def inferred(self, function: str, *tensors: Tensor, **options: Any) -> Results:
         """Return the result of a call under torch.no_grad() with inputs that want gradients: it has no graph."""
 
+    def ranks(self, function: str, *calls: Sequence[Sequence[Tensor]], **options: Any) -> list[list[Results]]:
+        """Return the results of calls on the same buffers, by call and rank: run.ranks(f, call)[0][rank].
+
+        Each rank is recorded in a process of its own; the kernels of all ranks run together. A function gets the
+        options `rank` and `call`, from 1, beside those given.
+
+        Args:
+            calls: for each call the inputs of each rank, in the order of the function's and without its tables, which
+                are filled in. Those of the heap are made once: of later calls they are left alone. What a floating
+                heap tensor holds before the first call is undefined, an integer one has the values given.
+        """
+
     def traced(self, function: str, *tensors: Tensor, **options: Any) -> list[tuple[Returned, Returned]]:
         """Return what each operator of torch.library returns in a call and its backward pass, with data and without.
 

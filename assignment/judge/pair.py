@@ -16,7 +16,7 @@ from assignment.judge import replies
 from assignment.judge.replies import Compiled, Failed, Ok, Raised, Recorded, Reply, SaysBroken
 from assignment.protocol import requests
 from assignment.protocol.messages import ConstantsSeen, Value
-from assignment.protocol.replies import MAX_NOTES
+from assignment.protocol.replies import MAX_NOTES, on_rank
 from assignment.protocol.requests import (
     Again,
     Backward,
@@ -26,6 +26,7 @@ from assignment.protocol.requests import (
     Direct,
     Kept,
     Playable,
+    Ranks,
     Recordable,
     Sweep,
     Traced,
@@ -84,8 +85,10 @@ class RecorderAndPlayer:
         self.has_asked = False  # whether host code of its submission has asked which GPU it is on
         self.has_asserted = False  # whether a tl.static_assert of a kernel has ended it, as the player tells
 
-    def ask(self, request: Direct, tensors: list["Tensor"]) -> Answer:
+    def ask(self, request: Direct | Ranks, tensors: list["Tensor"]) -> Answer:
         """Return the reply to a request; raises WorkerDied, and the next call finds two new processes."""
+        if isinstance(request, Ranks):
+            return self._ranks(request, tensors)
         if not isinstance(request, Costs | Kept):
             return self._once(request, tensors)
         reply, results = self._warm_up(request, tensors)
@@ -277,6 +280,41 @@ class RecorderAndPlayer:
             return said.ended if said else None, None
         self._unplayed.append(program)
         return said.ended if said else None, program
+
+    def _ranks(self, request: Ranks, tensors: list["Tensor"]) -> Answer:
+        """Have calls on several ranks recorded, each rank from the import on, and all of them played together."""
+        self.last, self.has_asserted, self.simulated = None, False, []
+        programs: list[Program] = []
+        for rank in range(request.ranks):
+            ended, of_rank = self._recorded_rank(request, request.of_rank(tensors, rank), rank)
+            if ended or len(of_rank) < request.calls:
+                return on_rank(ended, rank) if ended else None, []
+            if not rank:
+                self.last, kernels = of_rank[0], [kernel for one in of_rank for kernel in one.kernels]
+            programs += of_rank
+        self._forget()  # the last recorder: its memory is that of one rank
+        self.kernels = kernels
+        with self._all_ending():
+            came, results = self._player.ask(request, [*tensors, *(program.encoded() for program in programs)])
+        reply = replies.read(came, len(results))
+        self.has_asserted = isinstance(reply, Raised) and reply.in_static_assert
+        return reply, results
+
+    def _recorded_rank(
+        self, request: Ranks, calls: "list[list[Tensor]]", rank: int
+    ) -> "tuple[Raised | Failed | SaysBroken | None, list[Program]]":
+        """Return what a call on a rank has ended with, or the programs of all its calls, of one session."""
+        while True:
+            self._forget()
+            begun, programs = (self._n_asked, self._n_looked), list["Program"]()
+            for number, tensors in enumerate(calls, start=1):
+                asked = requests.as_a(Call, replace(request, options={**request.options, "rank": rank, "call": number}))
+                ended, program = self.unplayed(asked, tensors)
+                if ended or program is None:
+                    return ended, []
+                programs.append(program)
+            if begun == (self._n_asked, self._n_looked):  # otherwise a call has begun another session
+                return None, programs
 
     def settle(self) -> None:
         """Let the calls go that were recorded alone; where one has left memory, both processes begin anew."""

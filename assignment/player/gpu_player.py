@@ -127,10 +127,8 @@ class GpuPlayer:
 
         Raises InKernel, CannotFollow, Refused, torch.OutOfMemoryError.
         """
-        turn = self.turn(program, tensors)
         with torch.no_grad():
-            turn.run()
-            return [[turn.view(number) for number in group] for group in program.results]
+            return self.turn(program, tensors).run().groups
 
     def turn(self, program: Program, tensors: list[torch.Tensor]) -> "_TurnOnGpu":
         """Return a play that has not begun."""

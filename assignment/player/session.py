@@ -9,7 +9,19 @@ from assignment.calling.probes import OF_EARLIER, InputsBefore
 from assignment.protocol import program as programs
 from assignment.protocol import requests, wire
 from assignment.protocol.program import Program
-from assignment.protocol.replies import MAX_NOTE, NOT_PLAYED, Broken, Failed, Fault, Loaded, Ok, Reply, few, told
+from assignment.protocol.replies import (
+    MAX_NOTE,
+    NOT_PLAYED,
+    Broken,
+    Failed,
+    Fault,
+    Loaded,
+    Ok,
+    Reply,
+    few,
+    on_rank,
+    told,
+)
 from assignment.protocol.requests import (
     Again,
     Call,
@@ -20,6 +32,7 @@ from assignment.protocol.requests import (
     Largest,
     Load,
     Playable,
+    Ranks,
     Sweep,
 )
 from assignment.protocol.said import Said, joined
@@ -30,7 +43,9 @@ from assignment.simulator.faults import MemoryFault
 from .kernel_builder import Refused
 from .missing_results import never_stored
 from .play import InKernel, Played, Player, described
+from .ranks import RanksPlayed
 from .storages import CannotFollow
+from .work import Work
 
 TOO_MANY = Said("too many constants to be compared with those that are compiled: staff will look at it")
 RESULTS: dict[type, slice] = {Again: slice(0, None, 2), Gradients: slice(None)}  # among groups; otherwise the first
@@ -44,7 +59,7 @@ class PlayerSession:
         self._player: Player | None = None
         self._returned: set[int] = set()  # storages of results that were returned, and live
 
-    def answer(self, request: Load | Playable | KeptLaunches, tensors: list[torch.Tensor]) -> Answer:
+    def answer(self, request: Load | Playable | Ranks | KeptLaunches, tensors: list[torch.Tensor]) -> Answer:
         """Answer a request: the sources of a submission, a program and its inputs, or what its launches did."""
         if isinstance(request, Load):
             import triton
@@ -54,6 +69,8 @@ class PlayerSession:
         assert self._player is not None
         if isinstance(request, KeptLaunches):
             return Ok((1,), bare=True), [self._player.drawn()]
+        if isinstance(request, Ranks):
+            return _of_ranks(self._player, request, tensors)
         *inputs, data = tensors
         return self._play(self._player, programs.read(data), request, inputs)
 
@@ -62,9 +79,7 @@ class PlayerSession:
         try:
             played, seen = player.play(program, request, inputs)
         except (MemoryFault, CannotFollow, Refused, InKernel) as error:
-            if (said := joined(player.work.unplayed)).text:  # what that left may have brought it here
-                return Failed(said.text[:MAX_NOTE], NOT_PLAYED, places=said.places), []
-            return _ended(error), []
+            return _ended(error, player.work), []
         if not played.groups:  # the call has raised, of which the recorder tells
             return Ok((), bare=False), []
         if not isinstance(request, Again) and (why := self._misuse(player, program, before, played)):
@@ -120,8 +135,44 @@ class PlayerSession:
         return ""
 
 
-def _ended(error: MemoryFault | CannotFollow | Refused | InKernel) -> Reply:
+def _of_ranks(player: Player, request: Ranks, tensors: list[torch.Tensor]) -> Answer:
+    """Return the reply to calls on several ranks, with their results by call and rank."""
+    n = request.ranks * request.calls
+    ranks = RanksPlayed(player, request, list(map(programs.read, tensors[-n:])), tensors[:-n])
+    try:
+        ranks.play()
+    except (MemoryFault, CannotFollow, Refused, InKernel) as error:
+        return on_rank(_ended(error, ranks.work), getattr(error, "rank", None)), []
+    about, unstored = request.about, dict[str, int]()
+    for rank in range(request.ranks):
+        if why := ranks.misuse(rank):
+            return on_rank(Failed(why), rank), []
+        for played, inputs in zip(ranks.played[rank], ranks.inputs[rank], strict=True):
+            ranks.work.returned(played.groups[0], f" on rank {rank}")
+            lines = never_stored(about["results"], [played.groups[0]], ranks.seen[rank].idle, inputs, about["rows_at"])
+            unstored |= {line: rank for line in lines if line not in unstored}
+    groups = [ranks.played[rank][call].groups[0] for call in range(request.calls) for rank in range(request.ranks)]
+    groups = [[result.clone() for result in group] for group in groups]
+    warnings = {text: rank for rank, seen in reversed([*enumerate(ranks.seen)]) for text in seen.warnings}
+    reply = Ok(
+        groups=tuple(map(len, groups)),
+        bare=all(program.bare for of_rank in ranks.programs for program in of_rank),
+        unstored=told(f"on rank {rank}: {line}" for line, rank in unstored.items()),
+        notes=told(f"on rank {rank}: {text}" for text, rank in warnings.items()),
+        evidence=few(ranks.work.evidence),
+        doubts=few([*ranks.work.doubts, *(Said(text) for seen in ranks.seen for text in seen.doubts)]),
+        nans=few(said for seen in ranks.seen for said in seen.nans.values()),
+        orders=few(said for seen in ranks.seen for said in seen.orders),
+        reads=told(dict.fromkeys(text for of_rank in ranks.played for played in of_rank for text in played.reads)),
+        unplayed=few(ranks.work.unplayed),
+    )
+    return reply, [tensor for group in groups for tensor in group]
+
+
+def _ended(error: MemoryFault | CannotFollow | Refused | InKernel, work: Work) -> Reply:
     """Return the reply about a call that has not come to its end."""
+    if (said := joined(work.unplayed)).text:  # what that left may have brought it here
+        return Failed(said.text[:MAX_NOTE], NOT_PLAYED, places=said.places)
     match error:
         case MemoryFault():
             return Fault(str(error)[:MAX_NOTE], error.kind, error.said.places)

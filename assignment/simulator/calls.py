@@ -63,6 +63,7 @@ class Call:
     # says why a tensor must not be an argument of a launch, or ""
     refuses: Callable[[torch.Tensor], str] | None = None
     recording: "Recording | None" = None  # keeps what launches do, for a page (recording.Recording)
+    n_arguments: int = 0  # of each call, where the inputs are those of several
 
     def __post_init__(self) -> None:
         self._warned: set[Hashable] = set()
@@ -90,7 +91,8 @@ class Call:
     def position(self, tensor: torch.Tensor) -> int:
         """Return the position of the first input that shares its storage with the tensor."""
         storage = tensor.untyped_storage().data_ptr()
-        return [t.untyped_storage().data_ptr() for t in self.inputs].index(storage)
+        found = [t.untyped_storage().data_ptr() for t in self.inputs].index(storage)
+        return found % self.n_arguments if self.n_arguments else found
 
     def warn(self, text: str, about: Hashable) -> None:
         """Add a warning, unless there is one about the same already."""

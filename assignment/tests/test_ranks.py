@@ -1,0 +1,131 @@
+"""Calls on several ranks: each rank recorded by itself, all played on one heap."""
+
+import pytest
+import torch
+
+from assignment.judge.replies import Failed, Fault, Ok, Raised
+from assignment.protocol.requests import Ranks
+from assignment.tests.pairs import defined
+from tests.operators import called
+
+ABOUT = called("weighted_sum_forward")["about"] | {
+    "results": ["y"],
+    "heap": {"buffer": 1, "signals": 2},
+    "tables": [[3, 1], [4, 2]],
+}
+KERNELS = """
+@triton.jit
+def _push(x_ptr, buffers, pads, rank, call, n, RANKS: tl.constexpr, SIZE: tl.constexpr):
+    at = tl.arange(0, SIZE)
+    x = tl.load(x_ptr + at, mask=at < n, other=0.0)
+    for r in tl.static_range(RANKS):
+        to = tl.load(buffers + r).to(tl.pointer_type(tl.float32))
+        tl.store(to + ((call - 1) * RANKS + rank) * n + at, x, mask=at < n)
+    tl.debug_barrier()
+    for r in tl.static_range(RANKS):
+        tl.atomic_add(tl.load(pads + r).to(tl.pointer_type(tl.int32)) + rank, 1, sem="release", scope="sys")
+
+@triton.jit
+def _take(buffer, signals, y_ptr, rank, call, n, RANKS: tl.constexpr, SIZE: tl.constexpr):
+    at = tl.arange(0, SIZE)
+    y = tl.zeros((SIZE,), tl.float32)
+    for r in range(rank + 1):
+        while tl.atomic_add(signals + r, 0, sem="acquire", scope="sys") < call:
+            pass
+        tl.debug_barrier()
+        y += tl.load(buffer + ((call - 1) * RANKS + r) * n + at, mask=at < n, other=0.0)
+    tl.store(y_ptr + at, y, mask=at < n)
+
+"""
+PUSH = "_push[(1,)](x, buffers, pads, rank, call, x.numel(), buffers.numel(), 64)"
+TAKE = "y = torch.empty_like(x)", "_take[(1,)](buffer, signals, y, rank, call, 50, buffers.numel(), 64)", "return y"
+
+
+def submission(*lines, before=""):
+    """One whose result is the sum of what this rank and those before it have pushed."""
+    head = "def weighted_sum_forward(x, buffer, signals, buffers, pads, rank=0, call=1):"
+    return defined(*lines, before=KERNELS + before).replace("def weighted_sum_forward(x):", head)
+
+
+def inputs(ranks, seed=0):
+    rng = torch.Generator().manual_seed(seed)
+    heap = [[torch.zeros(2 * ranks, 50), torch.zeros(ranks, 8, dtype=torch.int32)] for _ in range(ranks)]
+    tables = [[torch.zeros(ranks, dtype=torch.int64) for _ in range(2)] for _ in range(ranks)]
+    return [[torch.randn(50, generator=rng), *heap[rank], *tables[rank]] for rank in range(ranks)]
+
+
+def ask(at, code, *calls):
+    at.take(code)
+    request = Ranks(function="weighted_sum_forward", about=ABOUT, options={}, ranks=len(calls[0]), calls=len(calls))
+    later = [[[call[rank][0], *calls[0][rank][1:]] for rank in range(len(call))] for call in calls]
+    return at.pair.ask(request, [tensor for call in later for rank in call for tensor in rank])
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_ranks_hear_of_each_other_on_the_heap(at, ranks):
+    """In two calls on the same buffers, with a part for each"""
+    calls = [inputs(ranks, seed) for seed in (1, 2)]
+    reply, results = ask(at, submission(PUSH, *TAKE), *calls)
+    assert isinstance(reply, Ok), reply
+    assert (reply.evidence, reply.doubts, reply.unstored) == ((), (), ())
+    expected = [sum(call[r][0] for r in range(rank + 1)) for call in calls for rank in range(ranks)]
+    for came, right in zip(results, expected, strict=True):
+        torch.testing.assert_close(came, right)
+
+
+def test_a_table_is_not_read_by_host_code(at):
+    for read in ("buffers.tolist()", "pads[0].item()", "int(buffers[-1])"):
+        reply, _ = ask(at, submission(read, PUSH, *TAKE), inputs(2))
+        assert isinstance(reply, Failed), reply
+        assert reply.message.startswith("on rank 0: host code reads a table of addresses"), reply.message
+    reply, _ = ask(at, submission("buffers.numel(), pads.device, buffers.contiguous()", PUSH, *TAKE), inputs(2))
+    assert isinstance(reply, Ok), reply
+
+
+def test_what_a_rank_raises_names_it(at):
+    reply, _ = ask(at, submission("if rank == 1 and call == 2: raise ValueError('no')", PUSH, *TAKE), *[inputs(2)] * 2)
+    assert isinstance(reply, Raised), reply
+    assert reply.message.startswith("on rank 1: ValueError: no")
+
+
+def test_ranks_share_no_module(at):
+    """As under torchrun, where each is a process; what one keeps it has in its next call"""
+    kept = "kept.append(rank)", "assert kept == [rank] * call, kept"
+    reply, _ = ask(at, submission(*kept, PUSH, *TAKE, before="kept = []\n"), *[inputs(3)] * 2)
+    assert isinstance(reply, Ok), reply
+
+
+def test_a_kernel_stores_to_the_heap_and_to_no_input(at):
+    spoilt = "_take[(1,)](buffer, signals, x, rank, call, 50, buffers.numel(), 64)"
+    reply, _ = ask(at, submission(PUSH, spoilt, *TAKE), inputs(2))
+    assert isinstance(reply, Fault), reply
+    assert "argument 0 of the call" in reply.message
+    assert reply.message.startswith("on rank 0: ")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("return buffer[0]", "a result shares its memory with an input"),
+        ("kept.append(x + 0) if not kept else None; return kept[0]", "a result lies in the memory of an earlier call"),
+    ],
+)
+def test_results_are_new_memory(at, line, said):
+    reply, _ = ask(at, submission(PUSH, line, before="kept = []\n"), *[inputs(2)] * 2)
+    assert isinstance(reply, Failed), reply
+    assert reply.message.startswith(f"on rank 0: {said}")
+
+
+def test_values_from_the_heap_are_the_work_of_kernels(at):
+    """Whoever's they are; what nothing has written there is told"""
+    copied = "_push[(1,)](x, buffers, pads, rank, call, 50, buffers.numel(), 64)", "return buffer[rank].clone()"
+    reply, _ = ask(at, submission(*copied), inputs(2))
+    assert isinstance(reply, Ok), reply
+    assert not reply.evidence
+    reply, _ = ask(at, submission("return copied(buffer[rank + 2])"), inputs(2))
+    assert isinstance(reply, Ok), reply
+    assert "on rank 0: never stored: 50 of the 50 elements of y" in reply.unstored[0]
+    pushed = "_push[(1,)](x.exp() if rank == 0 else x, buffers, pads, rank, call, 50, buffers.numel(), 64)"
+    reply, _ = ask(at, submission(pushed, *TAKE), inputs(2))
+    assert isinstance(reply, Ok), reply
+    assert "aten::exp" in str(reply.evidence), reply.evidence
