@@ -44,6 +44,7 @@ class Call:
     inputs: Sequence[torch.Tensor] = ()
     seed: int = 0  # of the order in which programs run, and of what else the language leaves open
     is_traced: bool = False
+    n_arguments: int = 0  # of each call, where the inputs are those of several
     keeps_accesses: bool = False  # of traced launches, one by one
     notes_constants: bool = False
     constants: list[dict[str, set[str]]] = field(default_factory=list)  # of each launch, if they are noted
@@ -63,7 +64,6 @@ class Call:
     # says why a tensor must not be an argument of a launch, or ""
     refuses: Callable[[torch.Tensor], str] | None = None
     recording: "Recording | None" = None  # keeps what launches do, for a page (recording.Recording)
-    n_arguments: int = 0  # of each call, where the inputs are those of several
 
     def __post_init__(self) -> None:
         self._warned: set[Hashable] = set()
