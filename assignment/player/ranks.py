@@ -11,20 +11,20 @@ from assignment.simulator.on_ranks import OnRanks
 
 from .labels import FRESH
 from .play import Played, Player, Turn, refuse_large
-from .work import Work
 
 
 class RanksPlayed(OnRanks):
     """Calls on several ranks, by rank and call: their programs, and what came of them."""
 
-    def __init__(self, player: Player, request: Ranks, programs: list[Program], tensors: list[torch.Tensor]) -> None:
-        """Set up the ranks; the programs come rank by rank, the tensors call by call."""
-        self.work = Work()
+    def __init__(
+        self, players: list[Player], request: Ranks, programs: list[Program], tensors: list[torch.Tensor]
+    ) -> None:
+        """Set up the ranks, whose players share their work; programs come rank by rank, tensors call by call."""
+        self.work = players[0].work
         super().__init__(request, tensors, self.work)
-        self._request, n = request, request.calls
+        self._players, self._request, n = players, request, request.calls
         self.programs = [programs[rank * n : rank * n + n] for rank in range(request.ranks)]
         self.played: list[list[Played]] = [[] for _ in self.programs]
-        self._players = [player.on_rank(self.work) for _ in self.programs]
         firsts = range(0, len(tensors), len(self.inputs[0][0]))
         structure = {place + first for place in request.about["structure"] for first in firsts}
         self.work.begin(request.about, has_gradients=False, inputs=tensors, structure=structure)

@@ -1,5 +1,6 @@
 """A player's conversation with the judge: sources first, then programs with their inputs."""
 
+from collections.abc import Iterable, Sequence
 from typing import assert_never
 
 import torch
@@ -25,6 +26,7 @@ from assignment.protocol.replies import (
 from assignment.protocol.requests import (
     Again,
     Call,
+    Called,
     Costs,
     Gradients,
     Kept,
@@ -34,9 +36,10 @@ from assignment.protocol.requests import (
     Playable,
     Ranks,
     Sweep,
+    as_a,
 )
 from assignment.protocol.said import Said, joined
-from assignment.simulator import constants
+from assignment.simulator import calls, constants
 from assignment.simulator.costs import COSTS, summary
 from assignment.simulator.faults import MemoryFault
 
@@ -70,7 +73,10 @@ class PlayerSession:
         if isinstance(request, KeptLaunches):
             return Ok((1,), bare=True), [self._player.drawn()]
         if isinstance(request, Ranks):
-            return _of_ranks(self._player, request, tensors)
+            work = Work()
+            return _of_ranks([self._player.on_rank(work) for _ in range(request.ranks)], request, tensors)
+        if isinstance(request, Call) and request.about["heap"]:
+            return _of_ranks([self._player], as_a(Ranks, request), tensors)
         *inputs, data = tensors
         return self._play(self._player, programs.read(data), request, inputs)
 
@@ -105,22 +111,8 @@ class PlayerSession:
         if isinstance(request, Call):  # each in memory of its own
             groups = [[result.clone() for result in group] for group in groups]
         groups = [*groups, figures] if figures else groups
-        seen_of, numbers = constants.packed(seen.constants) if request.notes_constants else ([], [])
-        are_lost = request.notes_constants and seen.constants and not seen_of
-        reply = Ok(
-            groups=tuple(map(len, groups)),
-            bare=program.bare,
-            unstored=told(never_stored(about["results"], judged, seen.idle, inputs, about["rows_at"])),
-            notes=told(seen.warnings),
-            evidence=few(player.work.evidence),
-            doubts=few([*player.work.doubts, *map(Said, seen.doubts), *([TOO_MANY] if are_lost else [])]),
-            nans=few(seen.nans.values()),
-            orders=few(seen.orders),
-            reads=told(dict.fromkeys(played.reads)),
-            unplayed=few(player.work.unplayed),
-            constants=tuple(seen_of),
-            constants_of=tuple(numbers),
-        )
+        unstored = never_stored(about["results"], judged, seen.idle, inputs, about["rows_at"])
+        reply = _ok(request, groups, program.bare, player.work, [seen], unstored, played.reads)
         return reply, [tensor for group in groups for tensor in group]
 
     def _misuse(self, player: Player, program: Program, before: InputsBefore, played: Played) -> str:
@@ -135,38 +127,59 @@ class PlayerSession:
         return ""
 
 
-def _of_ranks(player: Player, request: Ranks, tensors: list[torch.Tensor]) -> Answer:
+def _of_ranks(players: list[Player], request: Ranks, tensors: list[torch.Tensor]) -> Answer:
     """Return the reply to calls on several ranks, with their results by call and rank."""
     n = request.ranks * request.calls
-    ranks = RanksPlayed(player, request, list(map(programs.read, tensors[-n:])), tensors[:-n])
+    ranks = RanksPlayed(players, request, list(map(programs.read, tensors[-n:])), tensors[:-n])
     try:
         ranks.play()
     except (MemoryFault, CannotFollow, Refused, InKernel) as error:
         return on_rank(_ended(error, ranks.work), getattr(error, "rank", None)), []
-    about, unstored = request.about, dict[str, int]()
+    if not all(played.groups for of_rank in ranks.played for played in of_rank):
+        return Ok((), bare=False), []
+    about, unstored = request.about, dict[str, None]()
     for rank in range(request.ranks):
         if why := ranks.misuse(rank):
             return on_rank(Failed(why), rank), []
         for played, inputs in zip(ranks.played[rank], ranks.inputs[rank], strict=True):
             ranks.work.returned(played.groups[0], f" on rank {rank}")
-            lines = never_stored(about["results"], [played.groups[0]], ranks.seen[rank].idle, inputs, about["rows_at"])
-            unstored |= {line: rank for line in lines if line not in unstored}
+            lines = never_stored(about["results"], played.groups[:1], ranks.seen[rank].idle, inputs, about["rows_at"])
+            unstored |= {f"on rank {rank}: {line}": None for line in lines}
     groups = [ranks.played[rank][call].groups[0] for call in range(request.calls) for rank in range(request.ranks)]
     groups = [[result.clone() for result in group] for group in groups]
-    warnings = {text: rank for rank, seen in reversed([*enumerate(ranks.seen)]) for text in seen.warnings}
-    reply = Ok(
+    bare = all(program.bare for of_rank in ranks.programs for program in of_rank)
+    reads = [text for of_rank in ranks.played for played in of_rank for text in played.reads]
+    return _ok(request, groups, bare, ranks.work, ranks.seen, unstored, reads), [x for group in groups for x in group]
+
+
+def _ok(
+    request: Called,
+    groups: list[list[torch.Tensor]],
+    bare: bool,
+    work: Work,
+    seen: Sequence[calls.Call],
+    unstored: Iterable[str],
+    reads: Iterable[str],
+) -> Ok:
+    """Return the reply to a call that has come to its end, as the simulator has seen it on each rank."""
+    noted = [of_launch for one in seen for of_launch in one.constants] if request.notes_constants else []
+    seen_of, numbers = constants.packed(noted) if noted else ([], [])
+    are_lost = noted and not seen_of
+    doubts = [*work.doubts, *(Said(text) for one in seen for text in one.doubts), *([TOO_MANY] if are_lost else [])]
+    return Ok(
         groups=tuple(map(len, groups)),
-        bare=all(program.bare for of_rank in ranks.programs for program in of_rank),
-        unstored=told(f"on rank {rank}: {line}" for line, rank in unstored.items()),
-        notes=told(f"on rank {rank}: {text}" for text, rank in warnings.items()),
-        evidence=few(ranks.work.evidence),
-        doubts=few([*ranks.work.doubts, *(Said(text) for seen in ranks.seen for text in seen.doubts)]),
-        nans=few(said for seen in ranks.seen for said in seen.nans.values()),
-        orders=few(said for seen in ranks.seen for said in seen.orders),
-        reads=told(dict.fromkeys(text for of_rank in ranks.played for played in of_rank for text in played.reads)),
-        unplayed=few(ranks.work.unplayed),
+        bare=bare,
+        unstored=told(unstored),
+        notes=told(dict.fromkeys(text for one in seen for text in one.warnings)),
+        evidence=few(work.evidence),
+        doubts=few(doubts),
+        nans=few(said for one in seen for said in one.nans.values()),
+        orders=few(said for one in seen for said in one.orders),
+        reads=told(dict.fromkeys(reads)),
+        unplayed=few(work.unplayed),
+        constants=tuple(seen_of),
+        constants_of=tuple(numbers),
     )
-    return reply, [tensor for group in groups for tensor in group]
 
 
 def _ended(error: MemoryFault | CannotFollow | Refused | InKernel, work: Work) -> Reply:

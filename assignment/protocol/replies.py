@@ -124,9 +124,10 @@ def few(said: Iterable[Said]) -> tuple[Said, ...]:
 
 def on_rank(ended: Ended, rank: int | None) -> Ended:
     """Return what a call has ended with, and on which rank, if that is known."""
-    if rank is None or getattr(ended, "is_todo", False) or not hasattr(ended, "message"):
+    said = getattr(ended, "message", "")
+    if rank is None or getattr(ended, "is_todo", False) or not said or f"rank {rank}" in said:
         return ended
-    return replace(ended, message=f"on rank {rank}: {ended.message}")  # type: ignore[type-var]
+    return replace(ended, message=f"on rank {rank}: {said}")  # type: ignore[type-var]
 
 
 def status(kind: type) -> str:

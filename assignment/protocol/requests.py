@@ -102,8 +102,8 @@ class Largest(Called):
 class Ranks(Called):
     """To play calls on several ranks together; tensors: of each call the inputs of each rank."""
 
-    ranks: int
-    calls: int
+    ranks: int = 1
+    calls: int = 1
 
     def of_rank(self, tensors: "list[Tensor]", rank: int) -> "list[list[Tensor]]":
         """Return the inputs of a rank, by call."""

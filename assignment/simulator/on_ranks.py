@@ -22,7 +22,7 @@ class OnRanks:
         """Make the heap known, and fill its addresses into the tables."""
         about, self.heap = request.about, {*request.about["heap"].values()}
         self.inputs = [request.of_rank(tensors, rank) for rank in range(request.ranks)]
-        self.seen = [self._call(request.order, inputs, follower) for inputs in self.inputs]
+        self.seen = [self._call(request, inputs, follower) for inputs in self.inputs]
         self.world = World(self.seen)
         shared = [
             (rank, name, inputs[0][at]) for rank, inputs in enumerate(self.inputs) for name, at in about["heap"].items()
@@ -37,9 +37,9 @@ class OnRanks:
             for tensor in (inputs[table] for of_rank in self.inputs for inputs in of_rank):
                 tensor.copy_(addresses)
 
-    def _call(self, order: int, inputs: list[list[torch.Tensor]], follower: calls.Follower | None) -> calls.Call:
-        given = [tensor for call in inputs for tensor in call]
-        call = calls.Call(given, order, follower=follower, n_arguments=len(inputs[0]))
+    def _call(self, request: Ranks, inputs: list[list[torch.Tensor]], follower: calls.Follower | None) -> calls.Call:
+        given, n, notes = [tensor for call in inputs for tensor in call], len(inputs[0]), request.notes_constants
+        call = calls.Call(given, request.order, n_arguments=n, notes_constants=notes, follower=follower)
         for place in self.heap:
             call.storages.pop(inputs[0][place].untyped_storage().data_ptr(), None)
         return call

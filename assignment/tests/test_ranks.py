@@ -1,14 +1,18 @@
 """Calls on several ranks: each rank recorded by itself, all played on one heap."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
+from assignment.judge.door import Run, SubmissionError
 from assignment.judge.replies import Failed, Fault, Ok, Raised
-from assignment.protocol.requests import Ranks
-from assignment.tests.pairs import defined
-from tests.operators import called
+from assignment.protocol.requests import Call, Ranks
+from assignment.tests.pairs import FILE, F, defined
+from tests import operators
+from tests.operators import Function, Operator, Problem, called
 
-ABOUT = called("weighted_sum_forward")["about"] | {
+ABOUT = called(F)["about"] | {
     "results": ["y"],
     "heap": {"buffer": 1, "signals": 2},
     "tables": [[3, 1], [4, 2]],
@@ -56,7 +60,7 @@ def inputs(ranks, seed=0):
 
 def ask(at, code, *calls):
     at.take(code)
-    request = Ranks(function="weighted_sum_forward", about=ABOUT, options={}, ranks=len(calls[0]), calls=len(calls))
+    request = Ranks(function=F, about=ABOUT, options={}, ranks=len(calls[0]), calls=len(calls))
     later = [[[call[rank][0], *calls[0][rank][1:]] for rank in range(len(call))] for call in calls]
     return at.pair.ask(request, [tensor for call in later for rank in call for tensor in rank])
 
@@ -129,3 +133,63 @@ def test_values_from_the_heap_are_the_work_of_kernels(at):
     reply, _ = ask(at, submission(pushed, *TAKE), inputs(2))
     assert isinstance(reply, Ok), reply
     assert "aten::exp" in str(reply.evidence), reply.evidence
+
+
+def test_a_call_by_itself_is_one_of_a_single_rank(at):
+    """So that it can be compiled; it goes on with the memory of calls before"""
+    at.take(submission("kept.append(copied(x)) if not kept else None", PUSH, *TAKE, before="kept = []\n"))
+    for seed in (1, 2):
+        request = Call(function=F, about=ABOUT, options={}, notes_constants=True)
+        reply, results = at.pair.ask(request, inputs(1, seed)[0])
+        assert isinstance(reply, Ok), reply
+        assert len(reply.constants_of) == 4 - seed
+        torch.testing.assert_close(results[0], inputs(1, seed)[0][0])
+
+
+OPERATOR = Operator(
+    name="pushed",
+    file=FILE,
+    position=99,
+    problems=(Problem("pushed", "", ""),),
+    functions=(Function("pushed", "pushed", ("x", "buffer", "signals", "buffers", "pads"), ("y",), "pushed"),),
+    heap=("buffer", "signals"),
+    tables=(("buffers", "buffer"), ("pads", "signals")),
+)
+
+
+@pytest.fixture
+def run(at, monkeypatch):
+    """What a test asks, of an operator whose function is `pushed`."""
+    known, cached = operators.operators(), (operators.functions, operators.problems, operators.operator_of)
+    monkeypatch.setattr(operators, "operators", lambda: (*known, OPERATOR))
+    for each in cached:
+        each.cache_clear()
+    pool = SimpleNamespace(workers=[at.pair], worker_index=0, draws_multiprocessors=False, keeps_launches=False)
+    pool.shared = SimpleNamespace(given_up=lambda check: "")
+    yield Run(pool, check="a check")  # type: ignore[arg-type]
+    monkeypatch.undo()
+    for each in cached:
+        each.cache_clear()
+
+
+def test_a_test_has_results_by_call_and_rank(at, run):
+    """The heap of later calls is that of the first; the harness makes the tables, and says which rank and call it is"""
+    at.take(submission(PUSH, *TAKE).replace(F, "pushed"))
+    first, second, third = ([rank[:3] for rank in inputs(3, seed)] for seed in range(3))
+    results = run.ranks("pushed", first, second)
+    assert [len(of_call) for of_call in results] == [3, 3]
+    torch.testing.assert_close(results[1][2], sum(x for x, *_ in second))
+    assert run.in_context("") == (
+        "3 ranks: 1 row of 50, float32: pushed(float32 (50,), float32 (6, 50), int32 (3, 8), int64 (3,), int64 (3,)):"
+    )
+    at.take(submission(PUSH, "if rank == 2: raise KeyError", *TAKE).replace(F, "pushed"))
+    with pytest.raises(SubmissionError, match="on rank 2: KeyError"):
+        run.ranks("pushed", third)
+
+
+def test_a_mistake_is_raised_on_a_rank_by_itself(at, run):
+    at.take(submission("if x.dim() > 1: raise ValueError", PUSH, *TAKE).replace(F, "pushed"))
+    own = inputs(1)[0]
+    run.raises(ValueError, "pushed", own[0][None], *own[1:])
+    with pytest.raises(SubmissionError, match="but it returned a result"):
+        run.raises(ValueError, "pushed", *own)
