@@ -72,6 +72,17 @@ class Builder(Elementwise):
             names = ("debug", "num_warps", "enable_fp_fusion")
             self.options = theirs(dataclasses.replace, self.options, **dict(zip(names, wanted, strict=True)))
 
+    def leave(self) -> Callable[[], None]:
+        """Let a program of another launch run; returns what goes on with this one."""
+        kind, state = type(self), dict(self.__dict__)
+
+        def enter() -> None:
+            self.__class__ = kind
+            self.__dict__.clear()
+            self.__dict__.update(state)
+
+        return enter
+
     def believe(self, hint: str, value: Handle, sizes: tuple[int, ...]) -> None:
         """Do nothing: where a kernel has hints, alignment.py's builder takes this one's place."""
 
@@ -354,7 +365,7 @@ def array_of(mask: Handle | np.ndarray | None) -> np.ndarray | None:
 def _order(sem: ir.MEM_SEMANTIC, scope: ir.MEM_SYNC_SCOPE) -> Order:
     acquires = sem not in (ir.MEM_SEMANTIC.RELAXED, ir.MEM_SEMANTIC.RELEASE)
     releases = sem not in (ir.MEM_SEMANTIC.RELAXED, ir.MEM_SEMANTIC.ACQUIRE)
-    return Order(acquires, releases, "cta" if scope == ir.MEM_SYNC_SCOPE.CTA else "gpu")
+    return Order(acquires, releases, _SCOPES[scope.name])
 
 
 def _operand_type(x: Handle, input_precision: ir.INPUT_PRECISION) -> str:
@@ -376,4 +387,5 @@ _UPDATES: dict[str, Callable[..., np.ndarray]] = {
     "XOR": np.bitwise_xor,
     "XCHG": _exchange,
 }
+_SCOPES = {"CTA": "cta", "GPU": "gpu", "SYSTEM": "sys"}
 _TICKETS = ("ADD", "FADD", "XCHG")  # of which something is told; Triton itself uses what others of floats return

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import torch
 
+from .clocks import RankRaces
 from .draws import Draws
-from .faults import MemoryFault, Place, Said
-from .regions import FollowedMemory
+from .faults import MemoryFault, Place, Program, Said
+from .programs import Programs
+from .regions import FollowedMemory, HeapTensor, Region
 from .streams import Raised
 from .trace import LaunchCost
 
@@ -29,6 +31,27 @@ class Follower(Protocol):
 
     def loaded(self, memory: Any, offsets: np.ndarray, width: int, kernel: str, element: Callable[[int], str]) -> None:
         """Handle a kernel's load of suspect memory, of elements at these offsets in bytes."""
+
+
+class Rank(Protocol):
+    """A rank of several, whose launches run together (ranks.World)."""
+
+    number: int
+    races: RankRaces  # of all ranks
+    programs: Programs
+    heap: Sequence[HeapTensor]
+
+    def run(self, ids: Sequence[Program], run_one: Callable[[Program], None]) -> None:
+        """Run all programs of a launch to their end, while others run."""
+
+    def owns(self, tensor: torch.Tensor) -> None:
+        """Note an argument of a launch: other ranks cannot reach it."""
+
+    def whose(self, storage: int) -> str:
+        """Return "rank 1" for a storage of another rank, that is not on the heap."""
+
+    def moves(self, region: Region, action: str, pieces: np.ndarray, unit: int, requested: int) -> None:
+        """Count what a program moves over the link to another rank."""
 
 
 @dataclass
@@ -64,6 +87,7 @@ class Call:
     # says why a tensor must not be an argument of a launch, or ""
     refuses: Callable[[torch.Tensor], str] | None = None
     recording: "Recording | None" = None  # keeps what launches do, for a page (recording.Recording)
+    rank: Rank | None = None  # of a world of several (ranks.World)
 
     def __post_init__(self) -> None:
         self._warned: set[Hashable] = set()
@@ -104,6 +128,11 @@ class Call:
 
 
 _calls = [Call()]  # the running ones, the innermost last
+
+
+def switch_to(call: Call) -> None:
+    """Let a call run in the place of the running one."""
+    _calls[-1] = call
 
 
 def current() -> Call:

@@ -202,7 +202,7 @@ class Elementwise(AnyVersionBuilder):
         return Handle(self.watch.untagged(src.data).astype(numpy_type(dst_type)), dst_type.scalar)
 
     def create_int_to_ptr(self, src: Handle, dst_type: tl.dtype) -> Handle:
-        return Handle(src.data.astype(np.uint64), dst_type.scalar)
+        return Handle(self.watch.tagged(src.data.astype(np.uint64)), dst_type.scalar)
 
     # arithmetic
 

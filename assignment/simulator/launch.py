@@ -4,6 +4,7 @@ An exception in a kernel leaves the launch unchanged, with the student's file an
 traceback.
 """
 
+import contextlib
 import functools
 import hashlib
 import inspect
@@ -56,7 +57,7 @@ _REFUSALS = (
 )
 _RANDOM = tl.random.__name__
 _N_WARPS = 4  # unless a launch says otherwise
-_one_at_a_time = threading.Lock()  # the builder holds the program id of the kernel that runs
+one_at_a_time = threading.Lock()  # the builder holds the program id of the kernel that runs
 
 
 @dataclass(frozen=True)
@@ -122,25 +123,19 @@ def _run_programs(
         call.idle.append(f"{self.__name__} was launched with the grid {sizes}, which is 0 programs")
     call.constants.append({})
     watch = Watch(self.__name__, sizes, call)
-    with _one_at_a_time, np.errstate(all="ignore", invalid="call", call=watch.makes_nan):
+    with _alone(call), np.errstate(all="ignore", invalid="call", call=watch.makes_nan):
         builder.watch = watch
         watch.record_for(self.fn)
-        arguments = {name: typed(value, kernel.params[name], watch.admit) for name, value in values.items()}
-        builder.__class__ = alignment.Believing if kernel.has_hints else Builder
-        if kernel.has_hints:
-            semantic.forget_constants()
-            for name, value in arguments.items():
-                if isinstance(value, tl.tensor):
-                    param = kernel.params[name]
-                    is_aligned = not (param.do_not_specialize or param.do_not_specialize_on_alignment)
-                    alignment.admit(value, is_aligned)
+        arguments = _admitted(kernel, values, watch)
         _set_options(self, options)
         builder.grid_dim = sizes
         builder.launched(functools.partial(_is_first, self, arguments, options))
         body = functools.partial(theirs, kernel.function, **arguments)
         ids = _programs(sizes, kernel, call)
         try:
-            if may_meet(self.fn, values.values()):
+            if call.rank:
+                call.rank.run(ids, functools.partial(watch.run, body=body))
+            elif may_meet(self.fn, values.values()):
                 MeetingPrograms(watch, body, call, unused_results(self.fn)).run(ids, kernel.waits)
             else:
                 _run_each(ids, functools.partial(watch.run, body=body))
@@ -159,6 +154,25 @@ def _run_programs(
             builder.grid_idx = None
             watch.end()
             del builder.watch  # which holds the launch's tensors
+
+
+def _admitted(kernel: _Kernel, values: dict[str, LaunchArgument], watch: Watch) -> dict[str, KernelValue]:
+    """Return the arguments as the kernel gets them."""
+    arguments = {name: typed(value, kernel.params[name], watch.admit) for name, value in values.items()}
+    builder.__class__ = alignment.Believing if kernel.has_hints else Builder
+    if kernel.has_hints:
+        semantic.forget_constants()
+        for name, value in arguments.items():
+            if isinstance(value, tl.tensor):
+                param = kernel.params[name]
+                is_aligned = not (param.do_not_specialize or param.do_not_specialize_on_alignment)
+                alignment.admit(value, is_aligned)
+    return arguments
+
+
+def _alone(call: Call) -> contextlib.AbstractContextManager:
+    """Keep other launches out, but for those of other ranks."""
+    return contextlib.nullcontext() if call.rank else one_at_a_time
 
 
 def _as_compilers(error: Exception) -> CompilationError:

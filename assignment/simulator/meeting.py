@@ -38,7 +38,7 @@ class MeetingPrograms:
     def run(self, ids: Sequence[Program], waits: bool) -> None:
         """Run all programs; `waits` is whether they have a loop in which they can wait for each other."""
         watch = self._watch
-        watch.programs = Programs(self._leave, _variables, watch.awaited, builder.options.num_warps)
+        watch.programs = Programs(self._leave, variables, watch.awaited, builder.options.num_warps)
         watch.programs.run(ids, self._run_one)
         if not watch.has_met or len(ids) < 2:
             return
@@ -48,7 +48,7 @@ class MeetingPrograms:
         seed = f"{self._call.seed} {self._call.n_launches}"
         rng = random.Random(seed)
         schedule, instead = rng.choice(SCHEDULES), rng.choice(PROBES) if has_slept else ""
-        programs = Programs(self._leave, _variables, watch.awaited, builder.options.num_warps, schedule, seed)
+        programs = Programs(self._leave, variables, watch.awaited, builder.options.num_warps, schedule, seed)
         with watch.in_another_order(programs, instead) as scheduled:
             try:
                 programs.run(sorted(ids, key=lambda program: program[::-1]), self._run_one, waits or has_slept)
@@ -87,7 +87,7 @@ class MeetingPrograms:
         return joined(parts)
 
 
-def _variables() -> Hashable:
+def variables() -> Hashable:
     """Return where the program that runs is, and its variables, to the bit."""
     frame, found = sys._getframe(1), []
     while frame is not None:

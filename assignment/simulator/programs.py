@@ -125,7 +125,7 @@ class Programs:
             n_warps: of a program, by which a GPU holds more or fewer of them at once.
             schedule, seed: in which order they run.
         """
-        self._at_once = _MULTIPROCESSORS * max(1, min(_PROGRAMS, _WARPS // n_warps))
+        self._at_once = self.held(n_warps)
         self._leave, self._variables, self._awaited = leave, variables, awaited
         self.schedule, self._rng = schedule, random.Random(seed)
         self.stores = Stores(self._rng) if schedule.is_weak else None
@@ -139,6 +139,11 @@ class Programs:
         self.has_slept = False
         self._looks = 0.0 if schedule == IN_ORDER else self._rng.choice(_LOOKS)
         self._met: dict[Hashable, int] = {}
+
+    @staticmethod
+    def held(n_warps: int) -> int:
+        """Return how many programs of so many warps a GPU holds at once."""
+        return _MULTIPROCESSORS * max(1, min(_PROGRAMS, _WARPS // n_warps))
 
     def run(self, ids: Iterable[Program], body: Callable[[Program], None], is_contended: bool = False) -> None:
         """Run all programs of these ids to their end."""
@@ -270,7 +275,7 @@ class Programs:
         self.has_slept = me.has_slept = True
         me.sleeps_for = key, value
         me.waits_for, me.found, me.where = addresses.ravel(), values.ravel(), place()
-        me.reach = int(addresses.min()), int(addresses.max())
+        me.reach = self._reach(addresses)
         if me.is_tried:
             now = self._n_changes, self._variables()  # after a change another turn may end otherwise
             me.stuck_at = self._n_changes if now == me.variables else -1
@@ -283,10 +288,15 @@ class Programs:
         """Wake those who sleep for what the program has changed: at these addresses, or anywhere."""
         self._n_changes += 1
         if self._asleep:
-            first, last = (0, _ANYWHERE) if addresses is None else (int(addresses.min()), int(addresses.max()))
+            first, last = (0, _ANYWHERE) if addresses is None else self._reach(addresses)
             near = [one for one in self._asleep if one.reach[0] <= last and one.reach[1] >= first]
             wakes = {one.sleeps_for for one in {one.sleeps_for: one for one in near}.values() if _is_other(one)}
             self._wake([one for one in near if one.sleeps_for in wakes], self._woken)
+
+    @staticmethod
+    def _reach(addresses: np.ndarray) -> tuple[int, int]:
+        """Return the first and the last of these addresses."""
+        return int(addresses.min()), int(addresses.max())
 
     def _deadlock(self) -> Deadlock:
         places = {one.where for one in self._asleep}

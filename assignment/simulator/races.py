@@ -21,7 +21,7 @@ from .shadow import Shadow
 
 Name = Callable[[int], str]  # of the element in a lane
 Lanes = Callable[[], np.ndarray]  # their numbers in the block
-_REMEDY = "give each program elements of its own, or use atomics on memory that starts at zero"
+REMEDY = "give each program elements of its own, or use atomics on memory that starts at zero"
 _REMEMBERED = 256  # stores of a program
 MET = "met"  # the mark of elements that programs touch whose order may matter
 MIXED = 9  # the number of an atomic that does not come in any order with others
@@ -225,7 +225,7 @@ class Races:
             text = "\n".join([*map(str, touched), "  the value stays what it is: harmless, and work done twice"])
             self._warn(text, frozenset([place(), earlier.where]))
         else:
-            race = Race(*touched, f"  nothing orders them: {_REMEDY}")
+            race = Race(*touched, f"  nothing orders them: {REMEDY}")
             race.other = earlier.program, earlier.where
             raise race
 

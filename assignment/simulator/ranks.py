@@ -1,27 +1,321 @@
-"""Several ranks in one process, for now one after the other: launches that wait for other ranks do not end."""
+"""Several ranks in one process: their launches run together, and programs of all of them take turns.
 
-from collections.abc import Callable, Sequence
+Host code of each rank is a coroutine, and so is each program; a seed draws who goes on at each access of memory that
+ranks share. No launch can be run alone, so that all checks are made in this one run: `clocks` says what comes before
+what on every order.
+"""
 
+import contextvars
+import random
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, NoReturn
+
+import numpy as np
 import torch
+from greenlet import GreenletExit, getcurrent, greenlet
 
+from assignment.protocol.said import Said
+
+from . import calls
 from .calls import Call
+from .clocks import RankRaces
+from .faults import Deadlock, Program, at
+from .launch import one_at_a_time
+from .meeting import variables
+from .numerics import ADDRESS
+from .programs import SCHEDULES, Programs, Running
+from .regions import HeapTensor, Region
+from .semantic import builder, semantic
+from .shadow import Shadow
+from .watch import Watch
+
+_RESIDENT = 132  # programs of each launch that a schedule begins with
+_SHOWN = 6  # programs of a deadlock
+
+
+class Transfer(NamedTuple):
+    """What programs of one launch moved over the link between two ranks, in bytes."""
+
+    kernel: str
+    n_launch: int  # of the rank whose launch it is, from 1
+    origin: int  # the rank whose memory it comes from
+    to: int
+    distinct: int  # bytes of distinct elements
+    requested: int
+
+
+@dataclass(eq=False)
+class _Launch:
+    """A launch that runs."""
+
+    rank: "_Rank"
+    watch: Watch
+    run_one: Callable[[Program], None]
+    waiting: deque[Program]
+    at_once: int  # programs that the GPU holds
+    host: Running
+    context: contextvars.Context
+    enter: Callable[[], None]  # what goes on with the launch: the state of the builder
+    n_live: int = 0
+    # by tensor of the heap and action: which pieces were moved, and how many bytes were asked for
+    moved: dict[tuple[int, int, str], tuple[np.ndarray, int]] = field(default_factory=dict)
+
+    def run(self, program: Program) -> None:
+        """Run one of its programs."""
+        self.enter()
+        builder.grid_idx = program
+        self.run_one(program)
+
+
+@dataclass(eq=False)
+class _Member(Running):
+    """A program of a launch, or the host code of a rank."""
+
+    rank: int = 0
+    launch: _Launch | None = None  # that it belongs to; None for host code
+
+
+class _Rank(calls.Rank):
+    """One rank of a world, as its launches know it (`Call.rank`)."""
+
+    def __init__(self, number: int, world: "World") -> None:
+        self.number, self._world = number, world
+        self.races, self.heap, self.programs = world.races, world.heap, world.programs
+
+    def run(self, ids: Sequence[Program], run_one: Callable[[Program], None]) -> None:
+        """Run all programs of a launch to their end, while others run."""
+        if ids:
+            self.programs.launch(self, run_one, ids)
+
+    def moves(self, region: Region, action: str, pieces: np.ndarray, unit: int, requested: int) -> None:
+        """Count what a program moves over the link to another rank."""
+        if region.owner not in (None, self.number):
+            self.programs.moves(region, action, pieces, unit, requested)
+
+    def owns(self, tensor: torch.Tensor) -> None:
+        """Note an argument of a launch: other ranks cannot reach it."""
+        self._world.owners.setdefault(tensor.untyped_storage().data_ptr(), set()).add(self.number)
+
+    def whose(self, storage: int) -> str:
+        """Return "rank 1" for a storage of another rank, that is not on the heap."""
+        owners = self._world.owners.get(storage, {self.number})
+        return "" if self.number in owners else f"rank {min(owners)}"
 
 
 class World:
-    """Ranks in one process."""
+    """Ranks in one process: their launches run together, programs of all of them interleaved by the seed.
 
-    def __init__(self, calls: Sequence[Call]) -> None:
-        self._calls = calls
+    What host code enters, such as a mode of PyTorch's, stays entered while other ranks run: enter it around `play`.
+    """
+
+    def __init__(self, all_calls: Sequence[Call]) -> None:
+        """Begin with one call for each rank; the first one's seed draws."""
+        self._calls = list(all_calls)
+        self.races = RankRaces(len(self._calls), self._calls[0].warn)
+        self.n_ranks = len(self._calls)
+        self.heap: list[HeapTensor] = []
+        self.owners: dict[int, set[int]] = {}  # of storages that are not on the heap
+        self.transfers: list[Transfer] = []  # of all launches, in the order in which they end
+        self.programs = _Programs(f"{self._calls[0].seed} ranks", self)
+        for number, call in enumerate(self._calls):
+            call.rank = rank = _Rank(number, self)
+            for tensor in call.inputs:
+                rank.owns(tensor)
 
     def share(self, rank: int, name: str, tensor: torch.Tensor) -> None:
-        """Make a tensor of a rank's symmetric heap known."""
+        """Put a tensor, with a storage of its own, on a rank's part of the symmetric heap."""
+        shadow = Shadow(tensor.untyped_storage().nbytes(), tensor.itemsize)
+        self.heap.append(HeapTensor(rank, f"rank {rank}'s {name}", tensor, shadow))
 
     def play(self, hosts: Sequence[Callable[[], None]]) -> None:
-        """Run the host code of each rank; what it raises has its `rank`."""
-        for rank, host in enumerate(hosts):
-            try:
-                with self._calls[rank]:
-                    host()
-            except Exception as error:
-                error.rank = rank  # type: ignore[attr-defined]
-                raise
+        """Run host code of each rank to its end; what one raises ends all, and is raised with its `rank`."""
+        with one_at_a_time, self._calls[0]:
+            self.programs.play(list(zip(self._calls, hosts, strict=True)))
+
+
+class _Programs(Programs):
+    """The host code of all ranks and the programs of their launches."""
+
+    now: _Member
+
+    def __init__(self, seed: str, world: World) -> None:
+        schedule = random.Random(seed).choice(SCHEDULES)._replace(is_weak=False)
+        super().__init__(_leave, variables, lambda address, where: ("", None), 1, schedule, seed)
+        self._world = world
+        self._launches: list[_Launch] = []  # that run
+
+    def play(self, hosts: Sequence[tuple[Call, Callable[[], None]]]) -> None:
+        """Run all to their end."""
+        self._hub = getcurrent()
+        for rank, (call, host) in enumerate(hosts):
+            self._begin_one(_host(call, host), (0, 0, 0), contextvars.copy_context(), rank)
+        try:
+            while self._live:
+                self._begin_more(_RESIDENT, is_first=True)
+                self.now, self._following = self._next_of(), None
+                self._go_on()
+        finally:
+            for running in reversed(self._live):
+                if running.coroutine:
+                    running.coroutine.throw(GreenletExit)
+            self._live, self._awake, self._woken, self._asleep, self._launches = [], [], [], [], []
+
+    def launch(self, rank: _Rank, run_one: Callable[[Program], None], ids: Sequence[Program]) -> None:
+        """Run the programs of a launch; called by host code, which sleeps until they have ended."""
+        at_once = self.held(builder.options.num_warps)
+        call, enter, n_launch = calls.current(), builder.leave(), calls.current().n_launches
+        context = contextvars.copy_context()  # NumPy's handling of floating point errors
+        launch = _Launch(rank, builder.watch, run_one, deque(ids), at_once, self.now, context, _entering(call, enter))
+        self._launches.append(launch)
+        self._awake.remove(self.now)
+        try:
+            self._hub.switch()
+        finally:
+            launch.enter()
+        for (owner, _, action), (moved, requested) in launch.moved.items():
+            ends = (rank.number, owner) if action == "stored" else (owner, rank.number)
+            self._world.transfers.append(Transfer(builder.watch.kernel, n_launch, *ends, int(moved.sum()), requested))
+
+    def moves(self, region: Region, action: str, pieces: np.ndarray, unit: int, requested: int) -> None:
+        """Count what the program that runs moves between ranks."""
+        assert self.now.launch is not None
+        assert region.owner is not None
+        assert region.shadow is not None
+        key = region.owner, id(region.shadow), action
+        size = region.tensor.untyped_storage().nbytes()
+        moved, before = self.now.launch.moved.get(key, (np.zeros(size, bool), 0))
+        moved.reshape(-1, unit)[pieces] = True
+        self.now.launch.moved[key] = moved, before + requested
+
+    def _begin_one(
+        self, body: Callable, program: Program, context: contextvars.Context, rank: int, launch: _Launch | None = None
+    ) -> None:
+        self._n_begun += 1
+        coroutine = greenlet(body, self._hub)
+        coroutine.gr_context = context
+        member = _Member(program, self._n_begun, coroutine, self._rng.random(), rank=rank, launch=launch)
+        self._live.append(member)
+        self._awake.append(member)
+
+    def _begin_more(self, most: int, is_first: bool = False) -> int:
+        n_begun = 0
+        for launch in self._launches:
+            limit = min(most, launch.at_once) if is_first else min(launch.at_once, launch.n_live + most)
+            while launch.waiting and launch.n_live < limit:
+                launch.n_live += 1
+                n_begun += 1
+                context = launch.context.copy()
+                self._begin_one(launch.run, launch.waiting.popleft(), context, launch.rank.number, launch)
+        return n_begun
+
+    def _next_of(self) -> _Member:
+        """Return who goes on; where all sleep for ever, the first sleeper's host code hears of it."""
+        try:
+            return _member(self._following or self._next())
+        except Deadlock as fault:
+            self._fail(_member(self._asleep[0]), fault)
+
+    def _go_on(self) -> None:
+        member = self.now
+        self._n_switches += 1
+        try:
+            member.coroutine.switch(member.program)
+        except Exception as error:
+            self._fail(member, error)
+        if not member.coroutine.dead:
+            return
+        self._live.remove(member)
+        self._awake.remove(member)
+        if (launch := member.launch) is not None:
+            launch.n_live -= 1
+            if not launch.waiting and not launch.n_live:
+                self._world.races.end_launch(member.rank)
+                self._launches.remove(launch)
+                self._awake.append(launch.host)
+
+    def _fail(self, member: _Member, error: Exception) -> NoReturn:
+        """Raise what a program or host code has raised, where it is a program's through its host code."""
+        try:
+            if member.launch:
+                member.launch.host.coroutine.throw(type(error), error, error.__traceback__)
+        except Exception as raised:
+            error = raised
+        vars(error)["rank"] = member.rank
+        raise error
+
+    @staticmethod
+    def _reach(addresses: np.ndarray) -> tuple[int, int]:
+        own = addresses & ADDRESS  # launches number their tensors differently
+        return int(own.min()), int(own.max())
+
+    def _deadlock(self) -> Deadlock:
+        asleep, shown = [_member(one) for one in self._asleep], dict[Hashable, _Member]()
+        places = {one.where for one in asleep}
+        for one in asleep:
+            shown.setdefault((one.rank, one.where), one)
+        ranks = sorted({one.rank for one in asleep})
+        text = f"{Deadlock.kind}: {len(asleep)} programs of {_ranks(ranks)} wait, and nothing changes any more"
+        parts: list[str | Said] = [text]
+        for one in list(shown.values())[:_SHOWN]:
+            assert one.launch is not None
+            name, by = one.launch.watch.awaited(int(one.waits_for[0]), places)
+            parts += [
+                f"  program {one.program} of {one.launch.watch.kernel} waits for {name}, which stays {one.found[0]}"
+            ]
+            parts += [at(one.where, "    ")]
+            if by is not None:
+                parts += [
+                    f"    such are changed by {self._world.races.who(by)}, who does it no more",
+                    at(by.where, "      "),
+                ]
+        left = {one.rank for one in map(_member, self._live) if one.launch is None}
+        if ended := sorted(set(range(self._world.n_ranks)) - left):
+            parts += [f"  {_ranks(ended)} {'has' if len(ended) == 1 else 'have'} ended, and can signal no more"]
+        for launch in self._launches:
+            if launch.waiting:
+                held = f"a GPU holds at most {launch.at_once:,} programs of it at once"
+                parts += [f"  {len(launch.waiting):,} programs of {launch.watch.kernel} have not begun: {held}"]
+        return Deadlock(*parts)
+
+
+def _member(running: Running) -> _Member:
+    assert isinstance(running, _Member)
+    return running
+
+
+def _ranks(numbers: Sequence[int]) -> str:
+    return f"rank {numbers[0]}" if len(numbers) == 1 else f"ranks {', '.join(map(str, numbers))}"
+
+
+def _host(call: Call, host: Callable[[], None]) -> Callable[[Program], None]:
+    def run(_: Program) -> None:
+        calls.switch_to(call)
+        host()
+
+    return run
+
+
+def _entering(call: Call, enter: Callable[[], None]) -> Callable[[], None]:
+    """Return what goes on with a launch of this call."""
+
+    def go_on() -> None:
+        calls.switch_to(call)
+        kind = type(builder)
+        enter()
+        if type(builder) is not kind:
+            semantic.forget_constants()
+
+    return go_on
+
+
+def _leave() -> Callable[[], None]:
+    """Let another program run; returns what goes on with this one."""
+    go_on, enter = _entering(calls.current(), builder.leave()), builder.watch.leave()
+
+    def both() -> None:
+        go_on()
+        enter()
+
+    return both

@@ -8,7 +8,7 @@ tensor lies there.
 import ctypes
 import gc
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from .layout import Layout
 from .numerics import ADDRESS
 from .shadow import Shadow, SparseShadow
 from .trace import Traffic
+from .undefined import began_fresh
 
 WRAPPED = 1 << 32  # elements that an offset of 32 bits loses
 NUMBER_AT = 48  # bits: user addresses have 47
@@ -48,6 +49,15 @@ class FollowedMemory(Protocol):
         """Return which elements hold a byte that nothing has written."""
 
 
+class HeapTensor(NamedTuple):
+    """A tensor of a rank that kernels of all ranks may reach."""
+
+    rank: int
+    name: str
+    tensor: torch.Tensor
+    shadow: Shadow
+
+
 class Region:
     """One tensor argument of a launch: the window of memory that it may reach."""
 
@@ -67,6 +77,7 @@ class Region:
         self.traffic: Traffic | None = None
         self.is_followed = False  # whether these were asked for:
         self.origins: FollowedMemory | None = None  # where its values come from
+        self.owner: int | None = None  # the rank on whose heap it lies
         self.is_noted = False  # as one that a launch stores to
         self.is_suspect = False  # whether a kernel must not load some of them
 
@@ -120,6 +131,29 @@ class Regions:
         self._by_number: dict[int, Region] = {}
         self._strays: list[Region] = []
         self._shadows: dict[Hashable, Shadow] = {}
+        self._heap: dict[int, Region] = {}  # what all ranks may reach, by address of the storage
+        self.whose: Callable[[int], str] = lambda storage: ""  # says which other rank has a storage
+
+    def reach(self, heap: Sequence[HeapTensor], whose: Callable[[int], str]) -> None:
+        """Let the launch reach the symmetric heap too, before it has arguments."""
+        self.whose = whose
+        for part in heap:
+            region = Region(part.name, part.tensor, len(self._by_number) + 1, is_input=False)
+            region.shadow, region.owner = part.shadow, part.rank
+            region.began_fresh = region.may_be_unwritten = began_fresh(part.tensor)
+            region.shadow_origin = storage = part.tensor.untyped_storage().data_ptr()
+            self._shadows[storage] = part.shadow
+            self._by_number[region.number] = self._heap[storage] = region
+            self._storages = {**self._storages, storage: [part.tensor]}
+
+    def tagged(self, addresses: np.ndarray) -> np.ndarray:
+        """Return addresses with the numbers of the tensors of the heap in which they lie."""
+        for region in self._heap.values():
+            is_there = (addresses >= np.uint64(region.address)) & (
+                addresses < np.uint64(region.address + region.nbytes)
+            )
+            addresses = np.where(is_there, addresses + (region.tagged_address - np.uint64(region.address)), addresses)
+        return addresses
 
     def __iter__(self) -> Iterator[Region]:
         return iter(self._by_number.values())
@@ -131,8 +165,17 @@ class Regions:
 
     def admit(self, name: str, tensor: torch.Tensor) -> Region:
         """Add an argument; its address as the kernel gets it is the region's tagged_address."""
-        number = len(self._by_number) + 1
-        region = Region(name, tensor, number, self._is_input(tensor))
+        number, on = len(self._by_number) + 1, self._heap.get(tensor.untyped_storage().data_ptr())
+        if on and (on.address, on.tensor.shape, on.tensor.stride()) == (
+            tensor.data_ptr(),
+            tensor.shape,
+            tensor.stride(),
+        ):
+            return on
+        region = Region(name, tensor, number, on is None and self._is_input(tensor))
+        if on:
+            region.name, region.owner, region.shadow = f"{name} of rank {on.owner}", on.owner, on.shadow
+            region.began_fresh = region.may_be_unwritten = on.began_fresh
         self._by_number[number] = region
         return region
 
@@ -208,12 +251,18 @@ class Regions:
         others = sorted(_live_tensors(), key=lambda tensor: -Layout.of(tensor).nbytes)
         for tensor in [*arguments, *self._inputs, *others]:
             if tensor.data_ptr() <= address < tensor.data_ptr() + Layout.of(tensor).nbytes:
+                if other := self.whose(tensor.untyped_storage().data_ptr()):
+                    self._refuse_other(action, other)
                 region = Region("(a tensor)", tensor, 0, self._is_input(tensor))
                 self._strays.append(region)
                 return region
         who = f"program {self.program} of {self._kernel}"
         text = f"{OutOfBounds.kind}: {who} {action} address {address & int(ADDRESS):#x}, of no tensor"
         raise OutOfBounds(text, at(place()))
+
+    def _refuse_other(self, action: str, other: str) -> NoReturn:
+        text = f"{OutOfBounds.kind}: program {self.program} of {self._kernel} {action} a tensor of {other}"
+        raise OutOfBounds(text, at(place()), "  it is not on the symmetric heap: no other rank can reach it")
 
     def _widen(self, region: Region, addresses: np.ndarray, width: int, action: str) -> None:
         """Let the region reach a tensor of which it is a view, if all addresses then lie inside.

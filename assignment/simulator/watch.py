@@ -77,9 +77,14 @@ class Watch:
     """One launch of one kernel."""
 
     def __init__(self, kernel: str, grid: Program, call: Call) -> None:
-        self.kernel, self._call, self.draws = kernel, call, call.draws
-        self._regions = Regions(kernel, grid, call.inputs, call.storages)
+        self.rank = call.rank  # of several, whose launches run together
+        self.kernel = f"{kernel} on rank {self.rank.number}" if self.rank else kernel
+        self._call, self.draws = call, call.draws
+        self._regions = Regions(self.kernel, grid, call.inputs, call.storages)
         self._races = Races(kernel, call.warn)
+        if self.rank:
+            self._races = self.rank.races
+            self._regions.reach(self.rank.heap, self.rank.whose)
         self.undefined = Undefined()
         self.cost = LaunchCost(kernel, grid) if call.is_traced else None
         if self.cost is not None and call.keeps_accesses:
@@ -87,8 +92,9 @@ class Watch:
         self._journal: list[Write] = []  # of the program that runs; of all, where they may meet
         self.has_stored = False  # or added atomically
         self.is_rehearsal = False
+        self._is_split = False  # the access that runs is made once per tensor
         # where programs may meet: those of this run, in which lines nobody uses what atomics return
-        self.programs: Programs | None = None
+        self.programs: Programs | None = self.rank.programs if self.rank else None
         self.unused: Collection[tuple[str, int]] = ()
         self.scheduled: ScheduledRun | None = None  # they run once more, in another order
         self.record: RecordedLaunch | None = None  # of what it does, for a page
@@ -116,14 +122,17 @@ class Watch:
     def admit(self, name: str, tensor: torch.Tensor) -> np.uint64:
         """Add an argument of the launch; returns its address as the kernel gets it."""
         region = self._regions.admit(name, tensor)
-        region.began_fresh = began_fresh(tensor)
-        if not region.is_input and region.nbytes and region.began_fresh:
+        if region.owner is None:
+            region.began_fresh = began_fresh(tensor)
+        if region.owner is None and not region.is_input and region.nbytes and region.began_fresh:
             content = region.memory(np.dtype(f"u{region.itemsize}"))
             region.may_be_unwritten = content.size > _SCANNED or is_unwritten(content) is not None
         self._follow(region)
         if region.origins is not None:
             region.may_be_unwritten |= region.origins.may_be_unwritten()
-        if self.cost:
+        if self.rank and region.owner is None:
+            self.rank.owns(tensor)
+        if self.cost and region.traffic is None:
             self._trace(region)
         if self.record:
             self.record.admit(region)
@@ -147,6 +156,9 @@ class Watch:
         if self.scheduled:
             body()
             return
+        if self.rank:
+            self._run_among_ranks(program, body)
+            return
         self._races.begin(program)
         self.undefined.begin()
         if self.cost:
@@ -163,6 +175,21 @@ class Watch:
             if self.undefined.met and not (self.programs and self.programs.now.has_slept):
                 self._try_undefined(body, self._journal[first:])
         self._largest = max(self._largest, self._steps)
+
+    def _run_among_ranks(self, program: Program, body: Callable[[], KernelValue]) -> None:
+        """Run a program that no trial can run once more: others see at once what it stores."""
+        assert self.rank is not None
+        self.rank.races.begin_of(self.rank.number, self.kernel, program)
+        self.undefined.begin()
+        if self.cost:
+            self.cost.begin(program)
+        with self.record.of_program() if self.record else contextlib.nullcontext():
+            body()
+        self.rank.races.end()
+
+    def tagged(self, addresses: np.ndarray) -> np.ndarray:
+        """Return addresses that come as integers, with the number of their tensor on the heap of some rank."""
+        return self._regions.tagged(addresses) if self.rank else addresses
 
     def untagged(self, addresses: np.ndarray) -> np.ndarray:
         """Return addresses as a GPU has them; integers that are no tensor's stay as they are."""
@@ -366,6 +393,10 @@ class Watch:
         if self.programs is not None and addresses.size > 1:
             self.moved += addresses.size * width
         found = self._regions.find(addresses, width, action)
+        if self.rank and self.programs and (found is None or found[0].owner is not None or action == "updates"):
+            if not self._is_split:
+                self.programs.meet((int(addresses.item(0)), line()))
+            return self._regions.find(addresses, width, action)
         if found is None or self.scheduled is None or found[0].is_input:
             return found
         region, offsets = found
@@ -402,6 +433,8 @@ class Watch:
     def _note_load(self, region: Region, offsets: np.ndarray, dtype: np.dtype, lanes: Lanes | None) -> None:
         if not region.is_input:
             shadow, pieces = self._regions.pieces(region, offsets, dtype.itemsize)
+            if self.rank:
+                self.rank.moves(region, "loaded", pieces, shadow.unit, offsets.size * dtype.itemsize)
             self._races.load(shadow, pieces, self._namer(region, offsets, pieces), lanes)
         if self.cost:
             self._count(region, "loaded", offsets, dtype.itemsize)
@@ -429,6 +462,9 @@ class Watch:
         old = memory.take(index)
         if not self.is_rehearsal:
             shadow, pieces = self._regions.pieces(region, offsets, values.dtype.itemsize)
+            if self.rank:
+                self._refuse_unwritten(values)
+                self.rank.moves(region, "stored", pieces, shadow.unit, values.nbytes)
             is_same = (bits(old) == bits(values)).ravel().repeat(pieces.size // offsets.size)
             self._races.store(shadow, pieces, self._namer(region, offsets, pieces), is_same, lanes)
             if self.cost:
@@ -479,6 +515,9 @@ class Watch:
         if self.is_rehearsal:
             return
         shadow, pieces = self._regions.pieces(region, offsets, dtype.itemsize)
+        if self.rank:
+            self.rank.races.actor.order = order
+            self.rank.moves(region, "updated", pieces, shadow.unit, offsets.size * dtype.itemsize)
         self._races.atomic(shadow, pieces, self._namer(region, offsets, pieces), is_alone or MIXED)
         if self.cost:
             self._count(region, "updated", offsets, dtype.itemsize)
@@ -538,6 +577,9 @@ class Watch:
         if self.scheduled:
             self.scheduled.polls(order)
         elif not self.is_rehearsal:
+            if self.rank:
+                self.rank.races.actor.order, self.rank.races.actor.polled = order, addresses
+                return
             self._order(addresses, order._replace(releases=False), are_flags=True, stored=addresses[:0])
 
     def found(self, addresses: np.ndarray, values: np.ndarray, is_changed: bool = False) -> None:
@@ -577,6 +619,16 @@ class Watch:
             text = self._says(InputWritten, action, region, int(offsets.item(0)), remark)
             raise InputWritten(text, at(place()), "  store to memory that your function has made: torch.empty")
 
+    def _refuse_unwritten(self, values: np.ndarray) -> None:
+        """Raise where a program that met unwritten elements stores what they may have become, but no copies."""
+        used = next((use for use in self.undefined.met.values() if use.kind == UNWRITTEN), None)
+        if used is None or not is_telling(values.dtype) or values.dtype.kind == "i":
+            return
+        copied = is_unwritten(values)
+        lanes = np.isnan(values) if copied is None else np.isnan(values) & ~copied
+        if lanes.any():
+            raise Unwritten(used.text, at(used.where), "  a NaN that it stores comes of it", at(place(), "    "))
+
     def _refuse_lost_values(self, region: Region, offsets: np.ndarray, stored: np.ndarray, values: np.ndarray) -> None:
         lost = bits(stored) != bits(values)
         if lost.any():
@@ -592,7 +644,7 @@ class Watch:
         self, region: Region, addresses: np.ndarray, offsets: np.ndarray, old: np.ndarray, new: np.ndarray
     ) -> None:
         """Note a store or update; with the labels where a trial may load what was written after it was met."""
-        if self.scheduled:
+        if self.scheduled or self.rank:
             return
         write = Write(addresses, old, new, region.began_fresh)
         if region.origins and (self.programs or (region.may_be_unwritten and self.undefined.met)):
@@ -622,10 +674,14 @@ class Watch:
     ) -> np.ndarray:
         """Make the same access once per tensor, for its lanes."""
         out = np.zeros(addresses.shape, dtype or np.int8)
-        for lanes in self._regions.by_tensor(addresses, "touches"):
-            result = access(lanes)
-            if dtype is not None:
-                out[lanes] = result
+        self._is_split = True
+        try:
+            for lanes in self._regions.by_tensor(addresses, "touches"):
+                result = access(lanes)
+                if dtype is not None:
+                    out[lanes] = result
+        finally:
+            self._is_split = False
         return out
 
 

@@ -1,0 +1,249 @@
+"""Race detection between programs of several ranks, by vector clocks.
+
+Programs of all ranks take turns, so that the order of events says nothing: an event comes before what a program does
+only if the program's clock knows it. A launch begins with all that its rank's earlier launches have known; an atomic
+passes a clock on to other ranks only at scope="sys", where one side releases and the other one acquires.
+"""
+
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from .faults import Place, Program, Race, Said, at, place
+from .numerics import ADDRESS
+from .races import REMEDY, Actor, Lanes, Name, RaceEvent, Races
+from .scheduled import Order
+from .shadow import Shadow
+
+Clock = np.ndarray  # by an actor's number: its last event that is known
+Element = tuple[int, int]  # a shadow and a piece of it
+DEFAULT = Order()
+_NO_WAIT = "has not waited for a signal that rank {} sends after that"
+_FLAGS = 256  # elements of one atomic that may be signals
+_ALL = -1  # in place of a rank: a clock that any rank may acquire
+
+
+class Touched(NamedTuple):
+    """An atomic, or a load again and again, of an element that may be a signal."""
+
+    event: int
+    orders: bool  # whether it releases, or acquires
+    where: Place
+
+
+def joined(a: Clock, b: Clock) -> Clock:
+    """Return a clock that knows what either does."""
+    longer, other = (a, b) if a.size >= b.size else (b, a)
+    both = longer.copy()
+    np.maximum(both[: other.size], other, out=both[: other.size])
+    return both
+
+
+@dataclass
+class RankActor(Actor):
+    """A program of one rank."""
+
+    rank: int = 0
+    kernel: str = ""
+    clock: Clock = field(default_factory=lambda: np.zeros(0, np.int64))
+    order: Order = DEFAULT  # of its last atomic, or volatile load
+    polled: np.ndarray | None = None  # the addresses of its next load, if it is a volatile or an atomic one
+    looked: dict[Element, Touched] = field(default_factory=dict)  # signals that it looked at
+
+    def __str__(self) -> str:
+        return f"program {self.program} of {self.kernel}"
+
+
+class RankRaces(Races):
+    """The events of all ranks over all of their launches."""
+
+    actor: RankActor
+
+    def __init__(self, n_ranks: int, warn: Callable[[str, Hashable], None]) -> None:
+        super().__init__("", warn)
+        self._sleeps = True
+        self._everybody = [RankActor()]  # by their numbers
+        self._known = [np.zeros(0, np.int64)] * n_ranks  # at the end of each rank's last launch
+        self._ending = list(self._known)  # and of those programs of the running one that have ended
+        self._clocks: dict[tuple[int, int], Clock] = {}  # by lock, and rank whose programs may acquire it
+        self._is_first = np.zeros(0, bool)  # which elements the store that runs is the first to store to
+        self._signals: dict[Element, dict[int, Touched]] = {}  # by rank: its last update
+        self._loads = [(f"loaded by {rank}", f"loaded again by {rank}") for rank in range(n_ranks)]
+
+    def who(self, event: RaceEvent) -> str:
+        """Return whose an event is."""
+        return str(self._everybody[event.by])
+
+    def begin_of(self, rank: int, kernel: str, program: Program) -> None:
+        """Start a program of a rank."""
+        self._n_actors += 1
+        known = self._known[rank]
+        self.actor = RankActor(program, self._n_actors, len(self._events), rank=rank, kernel=kernel, clock=known)
+        self._everybody.append(self.actor)
+        self.barrier()
+
+    def end(self) -> None:
+        """End the program that runs."""
+        rank = self.actor.rank
+        self._ending[rank] = joined(self._ending[rank], self._own())
+        self.actor.looked, self.actor.recent, self.actor.clock = {}, {}, self._known[rank]
+
+    def end_launch(self, rank: int) -> None:
+        """Order all that a rank has done before what it does next."""
+        self._known[rank] = self._ending[rank]
+
+    def _own(self) -> Clock:
+        """Return what the program that runs knows, its own events too."""
+        me = self.actor
+        clock = np.append(me.clock, np.zeros(max(0, me.number + 1 - me.clock.size), np.int64))
+        clock[me.number] = len(self._events) - 1
+        return clock
+
+    def _is_foreign(self, events: np.ndarray) -> np.ndarray:
+        """Return which of the events, of which 0 is none, are other programs', and not known to this one."""
+        by, clock = self._actors[events], self.actor.clock
+        if clock.size <= self._n_actors:
+            clock = self.actor.clock = np.append(clock, np.zeros(self._n_actors + 1 - clock.size, np.int64))
+        return (events > clock[by]) & (by != self.actor.number)
+
+    def acquire(self, addresses: Iterable[int]) -> None:
+        """Know what was released at these addresses to this rank, or at scope="sys" to all."""
+        for address in addresses:
+            for to in (self.actor.rank, _ALL)[: 1 + (self.actor.order.scope == "sys")]:
+                if (clock := self._clocks.get((address & int(ADDRESS), to))) is not None:
+                    self.actor.clock = joined(self.actor.clock, clock)
+
+    def release(self, addresses: Iterable[int]) -> None:
+        """Pass on all that the program has done and known to acquirers of these addresses."""
+        own = self._own()
+        for address in addresses:
+            for to in (self.actor.rank, _ALL)[: 1 + (self.actor.order.scope == "sys")]:
+                lock = address & int(ADDRESS), to
+                self._clocks[lock] = joined(self._clocks.get(lock, own), own)
+
+    def load(self, shadow: Shadow, index: np.ndarray, name: Name, lanes: Lanes | None) -> None:
+        """Check and record a read; of each element and rank two readers are kept that nothing orders."""
+        if "store" in shadow.marks and lanes:
+            self._check_lanes(shadow, index, name, lanes)
+        own = None
+        if "same" in shadow.marks:  # stored again, unchanged
+            same = shadow.of("same").take(index)
+            own = (same > shadow.of("store").take(index)) & ~self._is_foreign(same)
+            self._check(shadow, index, ("same",), "loads", name, is_same=np.ones(index.shape, bool))
+        self._check(shadow, index, ("store",), "loads", name, but=own)
+        if self.actor.polled is not None:
+            if self.actor.order.is_between_programs and self.actor.order.acquires:
+                self.acquire(self.actor.polled.ravel()[:_FLAGS].tolist())
+            self.actor.polled = None
+            self._look(shadow, index)
+            self._event("looked at")
+            return
+        self._check(shadow, index, ("atomic",), "loads", name)
+        event = self._event("loaded")
+        first, again = self._loads[self.actor.rank]
+        is_kept = self._is_foreign(shadow.of(first).take(index))
+        shadow.of(first)[index[~is_kept]] = event
+        if is_kept.any():
+            shadow.of(again)[index[is_kept]] = event
+
+    def store(self, shadow: Shadow, index: np.ndarray, name: Name, is_same: np.ndarray, lanes: Lanes | None) -> None:
+        """Check and record a write; `is_same` marks the elements that had these values already."""
+        loads = [mark for of in self._loads for mark in of if mark in shadow.marks]
+        self._is_first = (shadow.of("store").take(index) == 0) & (shadow.of("same").take(index) == 0)
+        self._check(shadow, index, tuple(loads), "stores to", name, is_same)
+        super().store(shadow, index, name, is_same, lanes)
+
+    def atomic(self, shadow: Shadow, index: np.ndarray, name: Name, kind: int) -> None:
+        """Check and record an atomic update."""
+        loads = [mark for of in self._loads for mark in of if mark in shadow.marks]
+        self._check(shadow, index, ("store", "same", *loads), "updates", name)
+        self._check_scopes(shadow, index, name)
+        event = self._event(f'updated at scope="{self.actor.order.scope}"')
+        shadow.of("atomic")[index] = event
+        if index.size <= _FLAGS:
+            self._look(shadow, index)
+            signal = Touched(event, self.actor.order.releases and self.actor.order.scope == "sys", place())
+            for piece in index.tolist():
+                self._signals.setdefault((id(shadow), piece), {})[self.actor.rank] = signal
+
+    def _look(self, shadow: Shadow, index: np.ndarray) -> None:
+        """Remember that the program looks at what may be signals."""
+        seen = Touched(len(self._events), self.actor.order.acquires and self.actor.order.scope == "sys", place())
+        for piece in index[:_FLAGS].tolist():
+            self.actor.looked[id(shadow), piece] = seen
+
+    def _check_scopes(self, shadow: Shadow, index: np.ndarray, name: Name) -> None:
+        """Raise where another rank's atomics on an element are not atomic to this one, or the other way round."""
+        events = shadow.of("atomic").take(index)
+        for number in np.unique(events[self._is_foreign(events)]).tolist():
+            earlier = self._events[number]
+            other = self._everybody[earlier.by]
+            if other.rank != self.actor.rank and (
+                self.actor.order.scope != "sys" or not earlier.action.endswith('"sys"')
+            ):
+                what = name(int(np.flatnonzero(events == number)[0]))
+                now = f'updates {what} at scope="{self.actor.order.scope}"'
+                lines = at(place(), "    "), f"  {other} has {earlier.action} it", at(earlier.where, "    ")
+                remedy = '  scope="gpu" is for programs of one rank: a signal between ranks needs scope="sys"'
+                raise _race(other, earlier.where, f"{Race.kind}: {self.actor} {now}", *lines, remedy)
+
+    def _settle(
+        self, events: np.ndarray, foreign: np.ndarray, action: str, name: Name, is_same: np.ndarray | None
+    ) -> None:
+        """Raise; where one rank's programs leave a value as it is, only warn."""
+        me = self.actor
+        for number in np.unique(events[foreign]).tolist():
+            earlier = self._events[number]
+            other, lanes = self._everybody[earlier.by], foreign & (events == number)
+            is_one_rank = other.rank == me.rank
+            if is_one_rank and (_is_load(action) or _is_load(earlier.action)) and "updat" in action + earlier.action:
+                continue
+            what = name(int(np.flatnonzero(lanes)[0]))
+            both = f"{me} {action} {what}", at(place(), "    "), f"  {other} has {earlier.action} it"
+            if is_one_rank and is_same is not None and is_same[lanes].all():
+                text = "\n".join(map(str, (f"same value stored: {both[0]}", *both[1:], at(earlier.where, "    "))))
+                self._warn(f"{text}\n  the value stays what it is", frozenset([place(), earlier.where]))
+                continue
+            first = f"{Race.kind}: {both[0]}"
+            raise _race(
+                other, earlier.where, first, *both[1:], at(earlier.where, "    "), *self._cause(number, other, lanes)
+            )
+
+    def _cause(self, number: int, other: RankActor, lanes: np.ndarray) -> list[str | Said]:
+        """Return why an event of another program is not known to come before what the program does."""
+        if other.rank == self.actor.rank:
+            return [f"  nothing orders them: {REMEDY}"]
+        if _is_load(self._events[number].action):
+            if lanes.shape == self._is_first.shape and self._is_first[lanes].all():
+                return [f"  it was loaded too early: {other} {_NO_WAIT.format(self.actor.rank)}"]
+            return ["  it is used again before it was read: wait for a signal that the reader sends after that"]
+        for element, seen in reversed(self.actor.looked.items()):
+            sent = self._signals.get(element, {}).get(other.rank)
+            if sent is None:
+                continue
+            if not sent.orders:
+                remedy = f'  rank {other.rank} signals without sem="release": what it stored before may come later'
+                return [remedy, at(sent.where, "    ")]
+            if not seen.orders:
+                remedy = (
+                    '  the wait has no sem="acquire" at scope="sys": what it loads next may be older than the signal'
+                )
+                return [remedy, at(seen.where, "    ")]
+            if sent.event < number:
+                remedy = (
+                    "  the signal that it waits for was sent before that: signal after the last store, and wait for all"
+                )
+                return [remedy, at(sent.where, "    ")]
+        return [f"  it {_NO_WAIT.format(other.rank)}"]
+
+
+def _is_load(action: str) -> bool:
+    return action.startswith("load")
+
+
+def _race(other: RankActor, where: Place, *parts: str | Said) -> Race:
+    race = Race(*parts)
+    race.other = other.program, where
+    return race
