@@ -81,7 +81,10 @@ def on_ranks(function: Callable, request: Ranks, tensors: list, folder: Path) ->
             raise
     if faults := [fault for seen in ranks.seen for fault in seen.faults]:
         return _fault(faults[0], folder), []
-    flat = [of_rank[call] for call in range(request.calls) for of_rank in came]
+    flat = [
+        *[of_rank[call] for call in range(request.calls) for of_rank in came],
+        ([torch.tensor(ranks.moved())], True),
+    ]
     notes = told(text.replace(f"{folder}/", "") for seen in ranks.seen for text in seen.warnings)
     reply = Ok(tuple(len(outputs) for outputs, _ in flat), all(bare for _, bare in flat), notes=notes)
     return reply, [output.detach().clone() for outputs, _ in flat for output in outputs]

@@ -40,7 +40,7 @@ from assignment.verdict.entries import KernelFigures, Moved
 from assignment.verdict.finding import Finding
 from tests import operators
 from tests.compare import Expected, Mismatch, worst_margin
-from tests.door import Costs, Results, Returned
+from tests.door import Costs, Links, Results, Returned
 
 MAY_BE_CALLED = "handout/grading.md#what-may-be-called"
 IN_CONFIGURATION = ", its autotuned kernels in configuration {} of those left after pruning"
@@ -102,11 +102,15 @@ class Run:
 
     def ranks(self, function: str, *calls: Sequence[Sequence[Tensor]], **options: Option) -> list[list[Results]]:
         """Return the results of calls on the same buffers, by call and rank."""
+        return self.links(function, *calls, **options).results
+
+    def links(self, function: str, *calls: Sequence[Sequence[Tensor]], **options: Option) -> Links:
+        """Return what such calls move between ranks, beside their results."""
         sent, n = ranked.sent(function, calls), len(calls[0])
         request = Ranks(**operators.called(function), options=options, ranks=n, calls=len(calls))
-        reply, groups = self._ask(request, sent)
+        reply, (*groups, (figures,)) = self._ask(request, sent)
         results = [reply.returned(group) for group in groups]
-        return [results[first : first + n] for first in range(0, len(results), n)]
+        return Links([results[first : first + n] for first in range(0, len(results), n)], *figures.tolist())
 
     def warn_unless(
         self, is_right: Callable[[Results], None], says: str, function: str, *tensors: Tensor, **options: Option

@@ -21,7 +21,8 @@ def fits(request: Direct | Ranks, groups: list[list[Tensor]], n_tensors: int) ->
             inputs = n_tensors // 2
             return len(sizes) == 4 and sizes[1] == sizes[3] == inputs and sizes[0] == sizes[2] > 0
         case Ranks():
-            return len(sizes) == request.ranks * request.calls and len(set(sizes)) == 1
+            n, is_even = request.ranks, len(set(sizes[:-1])) == 1
+            return is_even and len(sizes) == n * request.calls + 1 and are_figures(groups[-1], [(2, n, n)])
         case Costs():
             return len(sizes) == 2 and are_figures(groups[1], [(n_tensors,), (n_tensors,), (sizes[0],), ()])
         case Largest():

@@ -74,9 +74,10 @@ class PlayerSession:
             return Ok((1,), bare=True), [self._player.drawn()]
         if isinstance(request, Ranks):
             work = Work()
-            return _of_ranks([self._player.on_rank(work) for _ in range(request.ranks)], request, tensors)
+            players = [self._player.on_rank(work) for _ in range(request.ranks)]
+            return _of_ranks(players, request, tensors, has_figures=True)
         if isinstance(request, Call) and request.about["heap"]:
-            return _of_ranks([self._player], as_a(Ranks, request), tensors)
+            return _of_ranks([self._player], as_a(Ranks, request), tensors, has_figures=False)
         *inputs, data = tensors
         return self._play(self._player, programs.read(data), request, inputs)
 
@@ -127,8 +128,8 @@ class PlayerSession:
         return ""
 
 
-def _of_ranks(players: list[Player], request: Ranks, tensors: list[torch.Tensor]) -> Answer:
-    """Return the reply to calls on several ranks, with their results by call and rank."""
+def _of_ranks(players: list[Player], request: Ranks, tensors: list[torch.Tensor], has_figures: bool) -> Answer:
+    """Return the reply to calls on several ranks: their results by call and rank, and figures of what links moved."""
     n = request.ranks * request.calls
     ranks = RanksPlayed(players, request, list(map(programs.read, tensors[-n:])), tensors[:-n])
     try:
@@ -147,6 +148,8 @@ def _of_ranks(players: list[Player], request: Ranks, tensors: list[torch.Tensor]
             unstored |= {f"on rank {rank}: {line}": None for line in lines}
     groups = [ranks.played[rank][call].groups[0] for call in range(request.calls) for rank in range(request.ranks)]
     groups = [[result.clone() for result in group] for group in groups]
+    if has_figures:
+        groups.append([torch.tensor(ranks.moved())])
     bare = all(program.bare for of_rank in ranks.programs for program in of_rank)
     reads = [text for of_rank in ranks.played for played in of_rank for text in played.reads]
     return _ok(request, groups, bare, ranks.work, ranks.seen, unstored, reads), [x for group in groups for x in group]

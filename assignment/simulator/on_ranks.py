@@ -37,6 +37,18 @@ class OnRanks:
             for tensor in (inputs[table] for of_rank in self.inputs for inputs in of_rank):
                 tensor.copy_(addresses)
 
+    def moved(self) -> list[list[list[int]]]:
+        """Return the bytes that links have moved, of distinct elements in each launch and as often as asked for.
+
+        Both are by the ranks that they come from and go to.
+        """
+        ranks = range(len(self.inputs))
+        both = [[[0 for _ in ranks] for _ in ranks] for _ in range(2)]
+        for moved in self.world.transfers:
+            for table, nbytes in zip(both, (moved.distinct, moved.requested), strict=True):
+                table[moved.origin][moved.to] += nbytes
+        return both
+
     def _call(self, request: Ranks, inputs: list[list[torch.Tensor]], follower: calls.Follower | None) -> calls.Call:
         given, n, notes = [tensor for call in inputs for tensor in call], len(inputs[0]), request.notes_constants
         call = calls.Call(given, request.order, n_arguments=n, notes_constants=notes, follower=follower)

@@ -1,5 +1,6 @@
 """Calls on several ranks: each rank recorded by itself, all played on one heap."""
 
+import itertools
 from types import SimpleNamespace
 
 import pytest
@@ -73,7 +74,7 @@ def test_ranks_hear_of_each_other_on_the_heap(at, ranks):
     assert isinstance(reply, Ok), reply
     assert (reply.evidence, reply.doubts, reply.unstored) == ((), (), ())
     expected = [sum(call[r][0] for r in range(rank + 1)) for call in calls for rank in range(ranks)]
-    for came, right in zip(results, expected, strict=True):
+    for came, right in zip(results[:-1], expected, strict=True):
         torch.testing.assert_close(came, right)
 
 
@@ -104,7 +105,7 @@ def test_a_kernel_stores_to_the_heap_and_to_no_input(at):
     reply, _ = ask(at, submission(PUSH, spoilt, *TAKE), inputs(2))
     assert isinstance(reply, Fault), reply
     assert "argument 0 of the call" in reply.message
-    assert reply.message.startswith("on rank 0: ")
+    assert "on rank 0" in reply.message
 
 
 @pytest.mark.parametrize(
@@ -176,12 +177,16 @@ def test_a_test_has_results_by_call_and_rank(at, run):
     """The heap of later calls is that of the first; the harness makes the tables, and says which rank and call it is"""
     at.take(submission(PUSH, *TAKE).replace(F, "pushed"))
     first, second, third = ([rank[:3] for rank in inputs(3, seed)] for seed in range(3))
-    results = run.ranks("pushed", first, second)
+    links = run.links("pushed", first, second)
+    results = links.results
     assert [len(of_call) for of_call in results] == [3, 3]
     torch.testing.assert_close(results[1][2], sum(x for x, *_ in second))
     assert run.in_context("") == (
         "3 ranks: 1 row of 50, float32: pushed(float32 (50,), float32 (6, 50), int32 (3, 8), int64 (3,), int64 (3,)):"
     )
+    for distinct, requested in itertools.product(range(3), repeat=2):
+        of_both = links.distinct[distinct][requested], links.requested[distinct][requested]
+        assert of_both == (2 * (200 + 4),) * 2 if distinct != requested else (0, 0)
     at.take(submission(PUSH, "if rank == 2: raise KeyError", *TAKE).replace(F, "pushed"))
     with pytest.raises(SubmissionError, match="on rank 2: KeyError"):
         run.ranks("pushed", third)
