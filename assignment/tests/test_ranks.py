@@ -133,6 +133,9 @@ def test_values_from_the_heap_are_the_work_of_kernels(at):
     reply, _ = ask(at, submission(pushed, *TAKE), inputs(2))
     assert isinstance(reply, Ok), reply
     assert "aten::exp" in str(reply.evidence), reply.evidence
+    reply, _ = ask(at, submission(PUSH, "return x.exp() if rank else copied(x)"), inputs(2))
+    assert isinstance(reply, Ok), reply
+    assert "elements of the result on rank 1, the first at [0], were computed by aten::exp" in str(reply.evidence)
 
 
 def test_a_call_by_itself_is_one_of_a_single_rank(at):
