@@ -96,6 +96,15 @@ def test_what_a_rank_raises_names_it(at):
     assert reply.message.startswith("on rank 1: ValueError: no")
 
 
+def test_a_call_after_those_of_ranks_begins_anew(at):
+    """Also after one that has raised"""
+    kept = "kept.append(rank)", "assert len(kept) == 1", "if rank == 1: raise KeyError", PUSH, *TAKE
+    reply, _ = ask(at, submission(*kept, before="kept = []\n"), inputs(2))
+    assert isinstance(reply, Raised), reply
+    reply, _ = at.pair.ask(Call(function=F, about=ABOUT, options={}), inputs(1)[0])
+    assert isinstance(reply, Ok), reply
+
+
 def test_ranks_share_no_module(at):
     """As under torchrun, where each is a process; what one keeps it has in its next call"""
     kept = "kept.append(rank)", "assert kept == [rank] * call, kept"
