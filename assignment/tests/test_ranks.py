@@ -1,5 +1,6 @@
 """Calls on several ranks: each rank recorded by itself, all played on one heap."""
 
+import re
 import threading
 import time
 from types import SimpleNamespace
@@ -85,7 +86,7 @@ def test_a_table_is_not_read_by_host_code(at):
     for read in ("buffers.tolist()", "pads[0].item()", "int(buffers[-1])"):
         reply, _ = ask(at, submission(read, PUSH, *TAKE), inputs(2))
         assert isinstance(reply, Failed), reply
-        assert reply.message.startswith("on rank 0: host code reads a table of addresses"), reply.message
+        assert re.match(r"on rank \d: host code reads a table of addresses", reply.message), reply.message
     reply, _ = ask(at, submission("buffers.numel(), pads.device, buffers.contiguous()", PUSH, *TAKE), inputs(2))
     assert isinstance(reply, Ok), reply
 
