@@ -22,6 +22,15 @@ class Costs:
 
 
 @dataclass(frozen=True)
+class Links:
+    """What calls on several ranks moved between them, in bytes by the rank that they come from and that they go to."""
+
+    results: list[list[Results]]  # by call and rank
+    distinct: list[list[int]]  # bytes of distinct elements in each launch, of all launches together
+    requested: list[list[int]]  # bytes as often as programs asked for them
+
+
+@dataclass(frozen=True)
 class Returned:
     """What one operator of a call returns: its schema, such as "cs336::rmsnorm(Tensor x, …) -> Tensor", and forms."""
 
@@ -96,6 +105,21 @@ class Run(Protocol):
 
     def inferred(self, function: str, *tensors: Tensor, **options: Any) -> Results:
         """Return the result of a call under torch.no_grad() with inputs that want gradients: it has no graph."""
+
+    def ranks(self, function: str, *calls: Sequence[Sequence[Tensor]], **options: Any) -> list[list[Results]]:
+        """Return the results of calls on the same buffers, by call and rank: run.ranks(f, call)[0][rank].
+
+        Each rank is recorded in a process of its own; the kernels of all ranks run together. A function gets the
+        options `rank` and `call`, from 1, beside those given.
+
+        Args:
+            calls: for each call the inputs of each rank, in the order of the function's and without its tables, which
+                are filled in. Those of the heap are made once: of later calls they are left alone. What a floating
+                heap tensor holds before the first call is undefined, an integer one has the values given.
+        """
+
+    def links(self, function: str, *calls: Sequence[Sequence[Tensor]], **options: Any) -> Links:
+        """Return what such calls move between ranks, counted in the simulator, beside their results."""
 
     def traced(self, function: str, *tensors: Tensor, **options: Any) -> list[tuple[Returned, Returned]]:
         """Return what each operator of torch.library returns in a call and its backward pass, with data and without.

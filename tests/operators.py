@@ -75,6 +75,9 @@ class Operator:
         rows_at: of a result whose rows are numbered anew in each entry of a batch, their dimension.
         structure: inputs whose values host code sees and may compute with, as those of groups: how many rows each has.
             They are drawn from a stream of their own: tests/inputs.py has apart().
+        heap: inputs to which kernels of all ranks store: parts of the symmetric heap. Where there are some, a call is
+            one of several ranks: door.Run.ranks.
+        tables: inputs that hold the address of one of the heap on each rank, each with that one. Only kernels see it.
         count: what the plainest computation holds at once, of the inputs by name; by default the elements of one.
         say: the size of a call, of the inputs by name; by default "96 rows of 40".
         follows: where no course grades it: the problem after which it is proposed for practice, "" of what comes
@@ -90,6 +93,8 @@ class Operator:
     vectors: tuple[str, ...] = ()
     rows_at: dict[str, int] = field(default_factory=dict, hash=False)
     structure: tuple[str, ...] = ()
+    heap: tuple[str, ...] = ()
+    tables: tuple[tuple[str, str], ...] = ()
     count: Callable[[dict[str, Any]], int] | None = None
     say: Callable[[dict[str, Any]], str] | None = None
     follows: str | None = None
@@ -155,6 +160,8 @@ class About(TypedDict):
     sums_rows: bool
     rows_at: dict[str, int | None]
     structure: list[int]  # places among its inputs
+    heap: dict[str, int]  # places by name
+    tables: list[list[int]]  # pairs of places: that of a table, and of what it has the addresses
 
 
 class Called(TypedDict):
@@ -166,7 +173,8 @@ class Called(TypedDict):
 
 def about(name: str) -> About:
     """Return what processes that run a function are told beside its name: plain data. Of an unknown one, the usual."""
-    function = functions().get(name)
+    function, (operator, places) = functions().get(name), _inputs_of(name)
+    heap, tables = (operator.heap, operator.tables) if operator else ((), ())
     return {
         "file": operator_of(name).file if function else "",
         "results": list(function.outputs) if function else [],
@@ -175,6 +183,8 @@ def about(name: str) -> About:
         "sums_rows": function is not None and function.sums_rows,
         "rows_at": _rows_at(function) if function else {},
         "structure": _structure(name),
+        "heap": {one: place for one, place in places.items() if one in heap},
+        "tables": [[places[table], places[of]] for table, of in tables if table in places],
     }
 
 
@@ -186,10 +196,17 @@ def _rows_at(function: Function) -> dict[str, int | None]:
 
 
 def _structure(name: str) -> list[int]:
-    """Return the places of the inputs that are structure, of a peer's function those of the submission's."""
+    """Return the places of the inputs that are structure."""
+    operator, places = _inputs_of(name)
+    return [places[one] for one in places if operator and one in operator.structure]
+
+
+def _inputs_of(name: str) -> tuple[Operator | None, dict[str, int]]:
+    """Return a function's operator and the places of its inputs, of a peer's function those of the submission's."""
     function = functions().get(name.rpartition("__")[2])
-    structure = operator_of(function.name).structure if function else ()
-    return [place for place, one in enumerate(function.inputs if function else ()) if one in structure]
+    if not function:
+        return None, {}
+    return operator_of(function.name), {one: place for place, one in enumerate(function.inputs)}
 
 
 def called(name: str) -> Called:

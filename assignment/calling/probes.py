@@ -9,6 +9,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 # bytes of an input's storage; those beyond are views that stride over gigabytes
 COMPARED_UP_TO = 64 << 20
 REMEMBERED = 256  # results of earlier calls
+OF_INPUT = "a result shares its memory with an input: return memory of your own"
 OF_EARLIER = "a result lies in the memory of an earlier call's result: make new memory in each call"
 
 
@@ -23,8 +24,7 @@ class InputsBefore:
         """Return what a call with these results did to its inputs; "" for nothing."""
         if (position := self.written_to()) is not None:
             return f"argument {position} was written to: inputs must stay as they are"
-        shares = self.shares_memory(results)
-        return "a result shares its memory with an input: return memory of your own" if shares else ""
+        return OF_INPUT if self.shares_memory(results) else ""
 
     def written_to(self) -> int | None:
         """Return the position of the first input whose memory, padding included, has changed."""

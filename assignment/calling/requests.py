@@ -5,6 +5,7 @@ and whether the function returned one bare tensor.
 """
 
 import contextlib
+import functools
 import gc
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,12 +18,13 @@ from assignment.calling.probes import OF_EARLIER, InputsBefore, Returned
 from assignment.protocol import wire
 from assignment.protocol.messages import Options
 from assignment.protocol.replies import MAX_NOTE, Fault, Ok, told
-from assignment.protocol.requests import Again, Call, Called, Costs, Direct, Gradients, Inferred, Kept, Largest
+from assignment.protocol.requests import Again, Call, Called, Costs, Direct, Gradients, Inferred, Kept, Largest, Ranks
 from assignment.protocol.said import Said
 from assignment.whose import theirs
 
 if TYPE_CHECKING:
     from assignment.simulator import calls
+    from assignment.simulator.faults import MemoryFault
 
 
 class WrongReturn(Exception):
@@ -44,8 +46,7 @@ def answer(function: Callable, request: Direct, tensors: list, device: str, fold
             if not seen.faults:
                 raise
         if seen.faults:
-            fault = seen.faults[0]
-            return Fault(str(fault).replace(f"{folder}/", "")[:MAX_NOTE], fault.kind), []
+            return _fault(seen.faults[0], folder), []
     if not isinstance(request, Again):  # which writes to the inputs itself, and lets the grader compare
         refuse_shared_memory(before, groups[0])
     if isinstance(request, Call):
@@ -55,6 +56,38 @@ def answer(function: Callable, request: Direct, tensors: list, device: str, fold
     notes, orders = (told(str(said).replace(f"{folder}/", "") for said in of) for of in (seen.warnings, seen.orders))
     nans = tuple(Said(text) for text in told(str(said).replace(f"{folder}/", "") for said in seen.nans.values()))
     return Ok(tuple(map(len, groups)), bare, notes=notes, nans=nans, orders=tuple(map(Said, orders))), flat
+
+
+def _fault(fault: "MemoryFault", folder: Path) -> Fault:
+    return Fault(str(fault).replace(f"{folder}/", "")[:MAX_NOTE], fault.kind)
+
+
+def on_ranks(function: Callable, request: Ranks, tensors: list, folder: Path) -> tuple[Fault | Ok, list]:
+    """Return the reply for calls on several ranks that share this process's modules, for a debugger."""
+    from assignment.simulator.on_ranks import OnRanks  # not there in a process that times
+
+    ranks = OnRanks(request, tensors)
+    came: list[list[tuple[list, bool]]] = [[] for _ in ranks.inputs]
+
+    def host(rank: int) -> None:
+        for number, inputs in enumerate(ranks.inputs[rank], start=1):
+            options = {**request.options, "rank": rank, "call": number}
+            came[rank].append(results(theirs(function, *inputs, **options)))
+
+    try:
+        ranks.world.play([functools.partial(host, rank) for rank in range(request.ranks)])
+    except Exception:
+        if not any(seen.faults for seen in ranks.seen):
+            raise
+    if faults := [fault for seen in ranks.seen for fault in seen.faults]:
+        return _fault(faults[0], folder), []
+    flat = [
+        *[of_rank[call] for call in range(request.calls) for of_rank in came],
+        ([torch.tensor(ranks.moved())], True),
+    ]
+    notes = told(text.replace(f"{folder}/", "") for seen in ranks.seen for text in seen.warnings)
+    reply = Ok(tuple(len(outputs) for outputs, _ in flat), all(bare for _, bare in flat), notes=notes)
+    return reply, [output.detach().clone() for outputs, _ in flat for output in outputs]
 
 
 def handled(function: Callable, request: Direct, tensors: list, seen: "calls.Call") -> tuple[list[list], bool]:

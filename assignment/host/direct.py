@@ -6,8 +6,8 @@ from typing import assert_never
 
 from assignment.calling import requests, sticky, timed
 from assignment.host.submitted import ImportedSubmission, reply_to
-from assignment.protocol.replies import Loaded, Ok, Reply
-from assignment.protocol.requests import Called, Direct, Load, OnSlots, Timeable
+from assignment.protocol.replies import Failed, Loaded, Ok, Reply
+from assignment.protocol.requests import Called, Direct, Load, OnSlots, Ranks, Timeable
 
 
 class DirectSession:
@@ -28,7 +28,7 @@ class DirectSession:
             reply = reply_to(error, self.submission.folder)
         return replace(reply, sticks=True), []
 
-    def let_raise(self, request: Load | Direct | Timeable, tensors: list) -> tuple[Reply, list]:
+    def let_raise(self, request: Load | Direct | Ranks | Timeable, tensors: list) -> tuple[Reply, list]:
         """Answer a request; the submission's exceptions are not caught."""
         if isinstance(request, Load):
             self.submission.isolated = request.isolated
@@ -38,6 +38,10 @@ class DirectSession:
         match request:
             case OnSlots():
                 return timed.answer(function, request)
+            case Ranks() if self._device == "cuda":
+                return Failed("calls on several ranks run in the simulator: leave --device cuda out"), []
+            case Ranks():
+                return requests.on_ranks(function, request, tensors, self.submission.folder)
             case Called():
                 return requests.answer(function, request, tensors, self._device, self.submission.folder)
             case _:

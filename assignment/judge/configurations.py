@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 from assignment.judge import seeds
 from assignment.protocol.program import Launch, drawn, given
-from assignment.protocol.requests import Call, Gradients
+from assignment.protocol.requests import Call, Gradients, Ranks
 
 MAX_PLAYED = 16  # of a kernel; of more the seed chooses so many, at first of those that give it other values
-PLAYED = (Call, Gradients)
+PLAYED = (Call, Gradients, Ranks)
 MAX_DRAWN = 1 << 32
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from assignment import text
 from assignment.compiling.targets import TARGETS
 from assignment.confined.confinement import ADDRESS_SPACE
-from assignment.judge import compiled, configurations, replies, rounds, traces, transcript, words
+from assignment.judge import compiled, configurations, ranked, replies, rounds, traces, transcript, words
 from assignment.judge.errors import SubmissionError, meant_by
 from assignment.judge.pool import Pool
 from assignment.judge.replies import Broken, Compiled, Failed, Fault, NoResult, Ok, Raised, SaysBroken
@@ -19,7 +19,19 @@ from assignment.judge.returned import fits, same_bits, share_memory
 from assignment.protocol import requests
 from assignment.protocol.messages import Option, Options
 from assignment.protocol.program import Launch, Program
-from assignment.protocol.requests import Again, Call, Called, Direct, Gradients, Inferred, Kept, Largest, Script, Traced
+from assignment.protocol.requests import (
+    Again,
+    Call,
+    Called,
+    Direct,
+    Gradients,
+    Inferred,
+    Kept,
+    Largest,
+    Ranks,
+    Script,
+    Traced,
+)
 from assignment.protocol.said import Places, Said
 from assignment.sandbox.worker_client import WorkerDied
 from assignment.simulator.kept_triton import has_compiler
@@ -28,7 +40,7 @@ from assignment.verdict.entries import KernelFigures, Moved
 from assignment.verdict.finding import Finding
 from tests import operators
 from tests.compare import Expected, Mismatch, worst_margin
-from tests.door import Costs, Results, Returned
+from tests.door import Costs, Links, Results, Returned
 
 MAY_BE_CALLED = "handout/grading.md#what-may-be-called"
 IN_CONFIGURATION = ", its autotuned kernels in configuration {} of those left after pruning"
@@ -59,7 +71,7 @@ class Run:
         pool.shared.check = check
         self._worker = pool.workers[pool.worker_index]
         self._call = ""
-        self.asked: Direct | None = None  # the last request,
+        self.asked: Direct | Ranks | None = None  # the last request,
         self.tensors: Sequence[Tensor] = ()  # and those that were sent with it
         self.configuration = 0  # of autotuned kernels: which of those left after pruning is launched
         self.draws: int | None = None  # what draws it, for a case that is played in one alone
@@ -87,6 +99,18 @@ class Run:
         """Return the result of function(*tensors, **options)."""
         reply, (results,) = self._ask(Call(**operators.called(function), options=options), tensors)
         return reply.returned(results)
+
+    def ranks(self, function: str, *calls: Sequence[Sequence[Tensor]], **options: Option) -> list[list[Results]]:
+        """Return the results of calls on the same buffers, by call and rank."""
+        return self.links(function, *calls, **options).results
+
+    def links(self, function: str, *calls: Sequence[Sequence[Tensor]], **options: Option) -> Links:
+        """Return what such calls move between ranks, beside their results."""
+        sent, n = ranked.sent(function, calls), len(calls[0])
+        request = Ranks(**operators.called(function), options=options, ranks=n, calls=len(calls))
+        reply, (*groups, (figures,)) = self._ask(request, sent)
+        results = [reply.returned(group) for group in groups]
+        return Links([results[first : first + n] for first in range(0, len(results), n)], *figures.tolist())
 
     def warn_unless(
         self, is_right: Callable[[Results], None], says: str, function: str, *tensors: Tensor, **options: Option
@@ -322,7 +346,7 @@ class Run:
         lines = [f"{self._call}:" if self._call else "", *notes, message, *(f"  printed: {line}" for line in printed)]
         return text.clean("\n".join(line for line in lines if line))
 
-    def _ask(self, request: Direct, tensors: Sequence[Tensor]) -> tuple[Ok, list[list[Tensor]]]:
+    def _ask(self, request: Direct | Ranks, tensors: Sequence[Tensor]) -> tuple[Ok, list[list[Tensor]]]:
         reply, results = self._send(request, tensors)
         if not isinstance(reply, Ok):
             raise meant_by(reply)
@@ -332,9 +356,8 @@ class Run:
             raise meant_by(None)
         return reply, groups
 
-    def _send(self, request: Direct, tensors: Sequence[Tensor]) -> tuple[Ok | NoResult, list[Tensor]]:
-        shown = tensors[: len(tensors) // 2] if isinstance(request, Again) else tensors
-        self._call = words.of_call(request.function, shown, request.options)
+    def _send(self, request: Direct | Ranks, tensors: Sequence[Tensor]) -> tuple[Ok | NoResult, list[Tensor]]:
+        self._call = words.of_request(request, tensors)
         draws = self.draws if isinstance(request, configurations.PLAYED) else None
         if self.configuration:
             self._call += IN_CONFIGURATION.format(self.configuration + 1)

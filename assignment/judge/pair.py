@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 from assignment import text
 from assignment.compiling import cache, kernel
 from assignment.judge import replies
+from assignment.judge.gpu_ranks import GpuRanks
 from assignment.judge.replies import Compiled, Failed, Ok, Raised, Recorded, Reply, SaysBroken
 from assignment.protocol import requests
 from assignment.protocol.messages import ConstantsSeen, Value
-from assignment.protocol.replies import MAX_NOTES
+from assignment.protocol.replies import MAX_NOTES, on_rank
 from assignment.protocol.requests import (
     Again,
     Backward,
@@ -26,6 +27,7 @@ from assignment.protocol.requests import (
     Direct,
     Kept,
     Playable,
+    Ranks,
     Recordable,
     Sweep,
     Traced,
@@ -58,10 +60,13 @@ class RecorderAndPlayer:
     To record, to play and to compile are one class, because each may end both processes, and the others must know.
     """
 
+    _is_on_rank = False  # whether what is recorded now is: a rank's recorder begins anew, and no player
+
     def __init__(self, stage: Stage, rung: str | None, gpu: dict[str, int | str] | None = None) -> None:
         """Start both, and a player on the GPU with these properties, if any."""
         self._stage = stage
         self._workers: list[Worker] = []
+        self._gpu_ranks = GpuRanks(stage, rung)
         self.compiler: Callable[[], Worker] | None = None  # for host code that asks what its kernels take
         self._figures: dict[str, dict[str, int]] = {}  # what it has been told, by key
         self._n_asked = 0  # times that it has been recorded anew for them
@@ -84,8 +89,10 @@ class RecorderAndPlayer:
         self.has_asked = False  # whether host code of its submission has asked which GPU it is on
         self.has_asserted = False  # whether a tl.static_assert of a kernel has ended it, as the player tells
 
-    def ask(self, request: Direct, tensors: list["Tensor"]) -> Answer:
+    def ask(self, request: Direct | Ranks, tensors: list["Tensor"]) -> Answer:
         """Return the reply to a request; raises WorkerDied, and the next call finds two new processes."""
+        if isinstance(request, Ranks):
+            return self._ranks(request, tensors)
         if not isinstance(request, Costs | Kept):
             return self._once(request, tensors)
         reply, results = self._warm_up(request, tensors)
@@ -116,7 +123,7 @@ class RecorderAndPlayer:
         from assignment.judge.returned import is_program  # loads PyTorch
 
         is_alive = self.recorder.is_connected if self._unplayed else self._are_connected()
-        if not is_alive or not self._has_room(tensors):
+        if not self._is_on_rank and (not is_alive or not self._has_room(tensors)):
             self._forget()
         stand_ins = _decoys(request, tensors)
         asked = request if isinstance(request, Traced) else _recorded_as(request)
@@ -278,6 +285,51 @@ class RecorderAndPlayer:
         self._unplayed.append(program)
         return said.ended if said else None, program
 
+    def _ranks(self, request: Ranks, tensors: list["Tensor"]) -> Answer:
+        """Have calls on several ranks recorded, each rank from the import on, and all of them played together."""
+        self.last, self.has_asserted, self.simulated = None, False, []
+        programs: list[Program] = []
+        self._is_on_rank = True
+        try:
+            for rank in range(request.ranks):
+                ended, of_rank = self._recorded_rank(request, request.of_rank(tensors, rank), rank)
+                if ended or len(of_rank) < request.calls:
+                    return on_rank(ended, rank) if ended else None, []
+                programs += of_rank
+        finally:
+            self._is_on_rank, self._unplayed = False, []
+            self.recorder.end_child()  # its memory is that of one rank: the next call begins anew
+        self.last, first = programs[0], programs[: request.calls]
+        self.kernels = [kernel for program in first for kernel in program.kernels]
+        with self._all_ending():
+            came, results = self._player.ask(request, [*tensors, *(program.encoded() for program in programs)])
+        reply = replies.read(came, len(results))
+        self.has_asserted = isinstance(reply, Raised) and reply.in_static_assert
+        if not isinstance(reply, Ok) or not 1 < request.ranks <= self._stage.ranks_on_gpu or len(self._workers) < 3:
+            return reply, results
+        with self._all_ending():
+            on_gpu, found = self._gpu_ranks.play(request, tensors, programs)
+        if not isinstance(on_gpu, Ok):
+            return self._judged_without_gpu(on_gpu, reply, results)
+        return reply, [*found, results[-1]]  # the last: what links moved, in the simulator
+
+    def _recorded_rank(
+        self, request: Ranks, calls: "list[list[Tensor]]", rank: int
+    ) -> "tuple[Raised | Failed | SaysBroken | None, list[Program]]":
+        """Return what a call on a rank has ended with, or the programs of all its calls, of one session."""
+        while True:
+            self.recorder.end_child()
+            self._unplayed = []
+            begun, programs = (self._n_asked, self._n_looked), list["Program"]()
+            for number, tensors in enumerate(calls, start=1):
+                asked = requests.as_a(Call, replace(request, options={**request.options, "rank": rank, "call": number}))
+                ended, program = self.unplayed(asked, tensors)
+                if ended or program is None:
+                    return ended, []
+                programs.append(program)
+            if begun == (self._n_asked, self._n_looked):  # otherwise a call has begun another session
+                return None, programs
+
     def settle(self) -> None:
         """Let the calls go that were recorded alone; where one has left memory, both processes begin anew."""
         if self._unplayed and not self._let_go(self._unplayed, self.record(SWEEP, [])):
@@ -318,14 +370,19 @@ class RecorderAndPlayer:
                 self._sweep()  # or its memory is taken until the next call
         if not isinstance(reply, Ok):
             self._forget()
-            if not isinstance(reply, Failed) or reply.fits:
-                return reply, found
-            note = "judged in the simulator: the GPU has no room for this call"
-            return replace(simulated, notes=(note, *simulated.notes)[:MAX_NOTES]), results
+            return self._judged_without_gpu(reply, simulated, results)
         if not isinstance(request, ON_GPU):
             return simulated, results
         self.simulated = [] if is_large else results
         return replace(simulated, groups=reply.groups, bare=reply.bare), found
+
+    @staticmethod
+    def _judged_without_gpu(reply: Reply | None, simulated: Ok, results: list["Tensor"]) -> Answer:
+        """Return what a GPU has ended with; what is simulated, if it only had no room."""
+        if not isinstance(reply, Failed) or reply.fits:
+            return reply, []
+        note = "judged in the simulator: the GPU has no room for this call"
+        return replace(simulated, notes=(note, *simulated.notes)[:MAX_NOTES]), results
 
     def compile(
         self, request: Call, tensors: list["Tensor"], right: Judgement, targets: list[str], jobs: int = 1
@@ -390,6 +447,9 @@ class RecorderAndPlayer:
             self._forget()
             raise
 
+    def _all_workers(self) -> list[Worker]:
+        return [*self._workers, *self._gpu_ranks.workers]
+
     def _forget(self) -> None:
         for worker in self._workers:
             worker.end_child()
@@ -405,17 +465,17 @@ class RecorderAndPlayer:
         return self.recorder.output() + self._player.output()
 
     def forget_output(self) -> None:
-        for worker in self._workers:
+        for worker in self._all_workers():
             worker.forget_output()
 
     def restart(self) -> None:
         self.kernels, self._figures, self._stubs = [], {}, {}
         self._n_asked = self._n_compiled = self._n_looked = 0
-        for worker in self._workers:
+        for worker in self._all_workers():
             worker.restart()
 
     def close(self) -> None:
-        for worker in self._workers:
+        for worker in self._all_workers():
             worker.close()
 
 

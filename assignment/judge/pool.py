@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from assignment.judge.pair import Answer, RecorderAndPlayer
 from assignment.judge.shared import Shared
-from assignment.protocol.requests import Direct
+from assignment.protocol.requests import Direct, Ranks
 from assignment.sandbox import rungs
 from assignment.sandbox.worker_client import Stage, Worker
 from assignment.simulator.properties import H100
@@ -32,7 +32,7 @@ class CallWorker(Protocol):
     def import_error(self) -> str:
         """What kept the package from being imported."""
 
-    def ask(self, request: Direct, tensors: list["Tensor"]) -> Answer:
+    def ask(self, request: Direct | Ranks, tensors: list["Tensor"]) -> Answer:
         """Return the reply to a request; raises WorkerDied."""
 
     def output(self) -> str:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from assignment.protocol.requests import Again, Costs, Direct, Gradients, Kept, Largest
+from assignment.protocol.requests import Again, Costs, Direct, Gradients, Kept, Largest, Ranks
 
 
 def is_program(tensors: list[Tensor]) -> bool:
@@ -11,7 +11,7 @@ def is_program(tensors: list[Tensor]) -> bool:
     return len(tensors) == 1 and tensors[0].dtype == torch.uint8
 
 
-def fits(request: Direct, groups: list[list[Tensor]], n_tensors: int) -> bool:
+def fits(request: Direct | Ranks, groups: list[list[Tensor]], n_tensors: int) -> bool:
     """Return whether the groups of results are those that the request has."""
     sizes = [len(group) for group in groups]
     match request:
@@ -20,6 +20,9 @@ def fits(request: Direct, groups: list[list[Tensor]], n_tensors: int) -> bool:
         case Again():
             inputs = n_tensors // 2
             return len(sizes) == 4 and sizes[1] == sizes[3] == inputs and sizes[0] == sizes[2] > 0
+        case Ranks():
+            n, is_even = request.ranks, len(set(sizes[:-1])) == 1
+            return is_even and len(sizes) == n * request.calls + 1 and are_figures(groups[-1], [(2, n, n)])
         case Costs():
             return len(sizes) == 2 and are_figures(groups[1], [(n_tensors,), (n_tensors,), (sizes[0],), ()])
         case Largest():

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from assignment.judge import seeds
 from assignment.protocol.program import Launch
-from assignment.protocol.requests import Again, Call, Gradients
+from assignment.protocol.requests import Again, Call, Gradients, Ranks
 
 MULTIPROCESSORS = (4, 6, 8, 14, 16, 40, 72, 108, 132)  # no GPU of capability 8 or more is known that has fewer
-DRAWN_FOR = (Call, Again, Gradients)  # costs, and what is compiled, are those of an H100
+DRAWN_FOR = (Call, Again, Gradients, Ranks)  # costs, and what is compiled, are those of an H100
 FEWEST = MULTIPROCESSORS[0]
 ROUNDS = 3
 LENGTHS = (1, 128, 256)  # of the inputs of calls that are recorded, times the first one's

@@ -5,9 +5,22 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from assignment.protocol.messages import Options
+from assignment.protocol.requests import Again, Called, Ranks
 from tests import operators
 
 MAX_PRINTED_LINES = 8
+
+
+def of_request(request: Called, tensors: Sequence[Tensor]) -> str:
+    """Return the call of a request in words; of several, the first."""
+    match request:
+        case Again():
+            tensors = tensors[: len(tensors) // 2]
+        case Ranks():
+            (tensors, *_) = request.of_rank([*tensors], 0)
+            call = of_call(request.function, tensors, request.options)
+            return f"{operators.counted(request.ranks, 'rank', 'ranks')}: {call}"
+    return of_call(request.function, tensors, request.options)
 
 
 def of_call(function: str, tensors: Sequence[Tensor], options: Options) -> str:

@@ -1,5 +1,6 @@
 """Plays programs on graded inputs in the simulator, with every element tracked."""
 
+import copy
 import math
 import traceback
 from collections.abc import Callable, Sequence
@@ -31,6 +32,7 @@ from .work import Work
 
 MAX_POISON = 1 << 30  # bytes
 MAX_ELEMENTS = 1 << 28  # of a tensor, which a stride of 0 makes of little memory; labels take a byte for each
+ADDRESSES = "host code reads a table of addresses, which differ from run to run: pass it on to kernels as it is"
 FUSED = ("_flash_attention", "_efficient_attention", "_cudnn_attention", "multi_head_attention")
 SDPA = ("scaled_dot_product", "_safe_softmax")  # one of these is in all that it is made of
 
@@ -62,6 +64,12 @@ def is_static_assert(error: BaseException) -> bool:
     return isinstance(error, AssertionError) and codes[-1:] == [language.static_assert.__code__]
 
 
+def refuse_large(program: programs.Program) -> None:
+    """Raise CannotFollow if a program has a tensor of more elements than are labelled."""
+    if (most := max((math.prod(view.sizes) for view in program.views), default=0)) > MAX_ELEMENTS:
+        raise CannotFollow(f"a tensor of {most:,} elements: expected at most {MAX_ELEMENTS:,}; look at expand")
+
+
 class Played:
     """The outcome of a program."""
 
@@ -77,8 +85,9 @@ class Player:
     """One session: the memory, kernels and labels of all calls so far."""
 
     def __init__(self, sources: dict[str, str], jit: Callable[..., JITFunction]) -> None:
-        self.sources = sources
+        self.sources, self._jit = sources, jit
         self.kernels = Kernels(sources, jit)
+        self._of_ranks: dict[str, Kernels] = {}  # by what describes them
         self.storages = Storages()
         self.work = Work()
         self._inputs: Sequence[torch.Tensor] = ()  # of the last call
@@ -88,8 +97,7 @@ class Player:
         self, program: programs.Program, request: Called, tensors: Sequence[torch.Tensor]
     ) -> tuple[Played, calls.Call]:
         """Play a call on these tensors. Raises MemoryFault, InKernel, CannotFollow, Refused."""
-        if (most := max((math.prod(view.sizes) for view in program.views), default=0)) > MAX_ELEMENTS:
-            raise CannotFollow(f"a tensor of {most:,} elements: expected at most {MAX_ELEMENTS:,}; look at expand")
+        refuse_large(program)
         is_backward, is_costs = isinstance(request, Gradients | Kept | Forward), isinstance(request, Costs)
         goes_on = isinstance(request, Backward)  # of the call before
         inputs = self._inputs = self._inputs if goes_on else tensors
@@ -103,10 +111,16 @@ class Player:
                 self.work.go_on()
             else:
                 self.work.begin(request.about, is_backward, tensors, is_costs, structure_in(request, len(tensors)))
-            turn = Turn(self, program, tensors, seen, request)
-            turn.run()
-            turn.played.groups = [[turn.view(number) for number in group] for group in program.results]
-            return turn.played, seen
+            return Turn(self, program, tensors, seen, request).run(), seen
+
+    def on_rank(self, work: Work, kernels: Sequence[dict[str, Value]]) -> "Player":
+        """Return a player of these kernels without memory, that shares what is known of values in `work`."""
+        player, described = copy.copy(self), str(kernels)
+        if described not in self._of_ranks:
+            self._of_ranks[described] = Kernels(self.sources, self._jit)
+            self._of_ranks[described].add(kernels)
+        player.kernels, player.storages, player.work = self._of_ranks[described], Storages(), work
+        return player
 
     def drawn(self) -> torch.Tensor:
         """Return what the launches of the last call did, in bytes; none where it kept none, or launched nothing."""
@@ -127,18 +141,23 @@ class Turn:
         request: Called | None = None,
     ) -> None:
         self._player, self._program, self._tensors, self._seen = player, program, tensors, seen
+        self._tables = {place for place, _ in request.about["tables"]} if request else set()  # places of addresses
         self._counts_traffic = isinstance(request, Costs | Largest)  # of PyTorch's operations
         self._rewritten = (
             len(tensors) // 2 if isinstance(request, Again) else 0
         )  # inputs, in whose place others are put
+        self._addresses: set[int] = set()  # storages
         self._lines = [told(player.sources, text) for text in program.lines]
         self._views: dict[int, torch.Tensor] = {}
         self.played = Played()
         player.kernels.add(program.kernels)
 
-    def run(self) -> None:
+    def run(self) -> Played:
+        """Take all steps."""
         for step in self._program.steps:
             self._take(step)
+        self.played.groups = [[self.view(number) for number in group] for group in self._program.results]
+        return self.played
 
     def _take(self, step: programs.Step) -> None:
         match step:
@@ -151,6 +170,8 @@ class Turn:
             case programs.Free(storages):
                 self._free({*storages})
             case programs.Read(views=views, line=line):
+                if any(self._program.views[number].storage in self._addresses for number in views):
+                    raise CannotFollow(ADDRESSES, self._lines[line])
                 if not self._player.work.is_known_to_host([self.view(number) for number in views]):
                     self.played.reads.append(self._lines[line].text)
             case programs.Constant():
@@ -184,6 +205,7 @@ class Turn:
                 )
             self._player.storages.bind(view.storage, tensor)
             self.played.inputs.add(view.storage)
+        self._addresses = {self._program.views[n].storage for place, n in enumerate(views) if place in self._tables}
 
     def _free(self, gone: set[int]) -> None:
         self._views = {n: t for n, t in self._views.items() if self._program.views[n].storage not in gone}

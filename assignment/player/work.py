@@ -247,15 +247,17 @@ class Work(KnownValues):
 
     # what the call returns
 
-    def returned(self, results: Sequence[torch.Tensor]) -> None:
-        """Judge a group of results: every element must be a kernel's work."""
+    def returned(self, results: Sequence[torch.Tensor], where: str = "") -> None:
+        """Judge a group of results, "on rank 1" for example: every element must be a kernel's work."""
         if (label := self.took_part(list(results))) is not None:
             self.tell_unplayed(label)
         if not self.needs_kernels:
             return
         for number, result in enumerate(results, start=1):
             if result.numel():
-                self._judge(result, f"result {number} of {len(results)}" if len(results) > 1 else "the result")
+                self._judge(
+                    result, f"result {number} of {len(results)}{where}" if len(results) > 1 else f"the result{where}"
+                )
 
     def _judge(self, result: torch.Tensor, name: str) -> None:
         memory = self.memory(result)

@@ -14,7 +14,7 @@ from assignment.judge import replies
 from assignment.judge.replies import Reply
 from assignment.protocol import wire
 from assignment.protocol.replies import written
-from assignment.protocol.requests import Direct
+from assignment.protocol.requests import Direct, Ranks
 
 
 @contextlib.contextmanager
@@ -44,7 +44,7 @@ class InlineWorker:
         self._session = direct.DirectSession(folder, device)
         self._decode = functools.partial(wire.decode, largest_storage=worker.LARGEST_STORAGE, guard=worker.GUARD)
 
-    def ask(self, request: Direct, tensors: list[Tensor]) -> tuple[Reply | None, list[Tensor]]:
+    def ask(self, request: Direct | Ranks, tensors: list[Tensor]) -> tuple[Reply | None, list[Tensor]]:
         specs, storages, payload = wire.encode(tensors)
         given = self._decode(specs, storages, bytearray(payload))
         with self._gpu():

@@ -17,6 +17,7 @@ MAX_NOTES, MAX_NOTE = 4, 1_000  # texts of a kind in a reply, and characters of 
 NOT_IMPORTED = "not imported"  # a file of the submission
 NOT_PLAYED = "not played"  # an operation of PyTorch's that the grader does not repeat; nothing else is known then
 OTHER = "other"
+Ended = TypeVar("Ended")
 Result = TypeVar("Result")  # a tensor: nothing here loads PyTorch, which a worker's start must not wait for
 
 
@@ -119,6 +120,14 @@ def told(texts: Iterable[str]) -> tuple[str, ...]:
 def few(said: Iterable[Said]) -> tuple[Said, ...]:
     """Return the same of texts that name lines."""
     return tuple(replace(one, text=one.text[:MAX_NOTE]) for one in itertools.islice(said, MAX_NOTES))
+
+
+def on_rank(ended: Ended, rank: int | None) -> Ended:
+    """Return what a call has ended with, and on which rank, if that is known."""
+    said = getattr(ended, "message", "")
+    if rank is None or getattr(ended, "is_todo", False) or not said or f"rank {rank}" in said:
+        return ended
+    return replace(ended, message=f"on rank {rank}: {said}")  # type: ignore[type-var]
 
 
 def status(kind: type) -> str:

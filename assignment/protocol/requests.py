@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar, get_args, get_origin, get_
 from .messages import ConstantsSeen, Header, Options, Place, Value
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from tests.operators import About  # not there in a worker
 
 
@@ -94,6 +96,30 @@ class Costs(Called):
 
 class Largest(Called):
     """To return the results, and the elements of the largest tensor that is made."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranks(Called):
+    """To play calls on several ranks together; tensors: of each call the inputs of each rank."""
+
+    ranks: int = 1
+    calls: int = 1
+
+    def of_rank(self, tensors: "list[Tensor]", rank: int) -> "list[list[Tensor]]":
+        """Return the inputs of a rank, by call."""
+        size = len(tensors) // (self.ranks * self.calls)
+        starts = [(call * self.ranks + rank) * size for call in range(self.calls)]
+        return [tensors[start : start + size] for start in starts]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnRank(Called):
+    """To play the calls of one rank on a GPU, beside processes that play the others; tensors: its inputs by call."""
+
+    ranks: int
+    calls: int
+    rank: int
+    meeting: str  # where they meet: a name in the folder that they share
 
 
 class Forward(Called):
@@ -181,10 +207,11 @@ Playable: TypeAlias = Recordable | Kept | Costs | Largest
 Timeable: TypeAlias = Hold | TakeTurns | Give | Release
 Timed: TypeAlias = Timeable | Warm | Prepare | Tune
 OnGpu: TypeAlias = Playable | Timed
-Request: TypeAlias = Load | OnGpu | Traced | Compile | KeptLaunches | Script
-InPlay: TypeAlias = Playable | KeptLaunches
+Request: TypeAlias = Load | OnGpu | Ranks | OnRank | Traced | Compile | KeptLaunches | Script
+InPlay: TypeAlias = Playable | Ranks | KeptLaunches
+InGpu: TypeAlias = OnGpu | OnRank
 SERVED = {
-    "record": Recordable | Traced, "play": InPlay, "compile": Compile, "gpu": OnGpu, "cuda": Direct | Timeable,
+    "record": Recordable | Traced, "play": InPlay, "compile": Compile, "gpu": InGpu, "cuda": Direct | Timeable,
     "script": Script,
 }  # fmt: skip
 _Called = TypeVar("_Called", bound=Called)

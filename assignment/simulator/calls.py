@@ -70,6 +70,7 @@ class Call:
     inputs: Sequence[torch.Tensor] = ()
     seed: int = 0  # of the order in which programs run, and of what else the language leaves open
     is_traced: bool = False
+    n_arguments: int = 0  # of each call, where the inputs are those of several
     keeps_accesses: bool = False  # of traced launches, one by one
     notes_constants: bool = False
     constants: list[dict[str, set[str]]] = field(default_factory=list)  # of each launch, if they are noted
@@ -117,7 +118,8 @@ class Call:
     def position(self, tensor: torch.Tensor) -> int:
         """Return the position of the first input that shares its storage with the tensor."""
         storage = tensor.untyped_storage().data_ptr()
-        return [t.untyped_storage().data_ptr() for t in self.inputs].index(storage)
+        found = [t.untyped_storage().data_ptr() for t in self.inputs].index(storage)
+        return found % self.n_arguments if self.n_arguments else found
 
     def warn(self, text: str, about: Hashable) -> None:
         """Add a warning, unless there is one about the same already."""
