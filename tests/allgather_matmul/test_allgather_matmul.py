@@ -107,7 +107,7 @@ def twice(rows):
     return torch.stack([rows, rows + 1], 1)[:, 0]
 
 
-SUBJECT = Subject("allgather_matmul", inputs, models.allgather_matmul)
+RANKS = Subject("allgather_matmul", inputs, models.allgather_matmul)
 ALONE = Subject("allgather_matmul", of_one_rank, models.allgather_matmul)
 TWO = shapes({"two ranks": ([TILE, TILE], TILE, TILE)})
 PLAIN = TWO | shapes(
@@ -171,14 +171,14 @@ def compare(results, ranks, is_exact):
     return max(margins)
 
 
-def values(points, claim, cases, n_calls=1):
+def values(points, claim, subject, cases, n_calls=1):
     """Return a check that all ranks have right results, in so many calls on the same buffers."""
 
     @parametrized("case", cases)
     def test(run, record_property, rng, case):
         case = case.drawn(rng)
-        calls = [case.tensors(SUBJECT, rng) for _ in range(n_calls)]
-        for call, results in enumerate(run.ranks(SUBJECT.function, *calls), 1):
+        calls = [case.tensors(subject, rng) for _ in range(n_calls)]
+        for call, results in enumerate(run.ranks(subject.function, *calls), 1):
             try:
                 record_property("margin", compare(results, calls[call - 1], run.has_exact_margins))
             except Mismatch as wrong:
@@ -193,8 +193,8 @@ def traffic(points, claim, cases):
 
     @parametrized("case", cases)
     def test(run, record_property, rng, case):
-        ranks = case.tensors(SUBJECT, rng)
-        links = run.links(SUBJECT.function, ranks)
+        ranks = case.tensors(RANKS, rng)
+        links = run.links(RANKS.function, ranks)
         record_property("margin", compare(links.results[0], ranks, run.has_exact_margins))
         for rank in range(len(ranks)):
             least = sum(size(own[0]) for other, own in enumerate(ranks) if other != rank)
@@ -210,23 +210,31 @@ def traffic(points, claim, cases):
     return check_of(points, claim, "", test)
 
 
-test_values = values(5, "allgather_matmul returns the rows of all ranks times b, on 2 to 4 ranks, in float32", PLAIN)
-test_uneven = values(2, "allgather_matmul is right where ranks have different numbers of rows", UNEVEN)
-test_empty = values(1, "allgather_matmul is right where ranks have no rows", EMPTY)
-test_one_rank = values(1, "allgather_matmul is right on one rank", ONE)
-test_calls = values(
-    3, "allgather_matmul is right in each of several calls on the same buffers and signals", CALLS, n_calls=3
+test_values = values(
+    5, "allgather_matmul returns the rows of all ranks times b, on 2 to 4 ranks, in float32", RANKS, PLAIN
 )
-test_ragged = values(1, "allgather_matmul is right for every k and n from 1", RAGGED)
+test_uneven = values(2, "allgather_matmul is right where ranks have different numbers of rows", RANKS, UNEVEN)
+test_empty = values(1, "allgather_matmul is right where ranks have no rows", RANKS, EMPTY)
+test_one_rank = values(1, "allgather_matmul is right on one rank", RANKS, ONE)
+test_calls = values(
+    3, "allgather_matmul is right in each of several calls on the same buffers and signals", RANKS, CALLS, n_calls=3
+)
+test_ragged = values(1, "allgather_matmul is right for every k and n from 1", RANKS, RAGGED)
 test_precision = values(
-    0.5, "allgather_matmul keeps at least the 10 bits of TF32: integers of 9 come out right", built([whole_numbers])
+    0.5,
+    "allgather_matmul keeps at least the 10 bits of TF32: integers of 9 come out right",
+    RANKS,
+    built([whole_numbers]),
 )
 test_16_bit = values(
     1.5,
     "allgather_matmul takes bfloat16 and float16, sums in float32 and returns the dtype of a_shard",
+    RANKS,
     in_dtypes(TWO | built([sums_that_cancel]), LOW_PRECISION),
 )
-test_strides = values(1, "allgather_matmul reads a_shard, b and rows through their strides", laid_out(STRIDED, STRIDES))
+test_strides = values(
+    1, "allgather_matmul reads a_shard, b and rows through their strides", RANKS, laid_out(STRIDED, STRIDES)
+)
 test_mistakes = mistakes(
     0.5, "allgather_matmul raises ValueError for inputs that do not fit together", ALONE, ([24], 16, 40), MISTAKES
 )
