@@ -105,6 +105,9 @@ def test_a_kernel_stores_to_the_heap_and_to_no_input(at):
     assert isinstance(reply, Fault), reply
     assert "argument 0 of the call" in reply.message
     assert "on rank 0" in reply.message
+    own = "_copy[(1,)](x, buffer[rank], 50, 64)", "buffer[rank].copy_(x)", "return copied(buffer[rank])"
+    reply, _ = ask(at, submission(*own), inputs(2))
+    assert isinstance(reply, Ok), reply
 
 
 @pytest.mark.parametrize(
@@ -129,10 +132,16 @@ def test_values_from_the_heap_are_the_work_of_kernels(at):
     reply, _ = ask(at, submission("return copied(buffer[rank + 2])"), inputs(2))
     assert isinstance(reply, Ok), reply
     assert "on rank 0: never stored: 50 of the 50 elements of y" in reply.unstored[0]
+    reply, _ = ask(at, submission("return buffer[rank + 2].clone()"), inputs(2))
+    assert isinstance(reply, Ok), reply
+    assert (len(reply.unstored), reply.evidence) == (2, ())
     pushed = "_push[(1,)](x.exp() if rank == 0 else x, buffers, pads, rank, call, 50, buffers.numel(), 64)"
     reply, _ = ask(at, submission(pushed, *TAKE), inputs(2))
     assert isinstance(reply, Ok), reply
     assert "aten::exp" in str(reply.evidence), reply.evidence
+    reply, _ = ask(at, submission(PUSH, "return x.exp() if rank else copied(x)"), inputs(2))
+    assert isinstance(reply, Ok), reply
+    assert "elements of the result on rank 1, the first at [0], were computed by aten::exp" in str(reply.evidence)
 
 
 def test_a_call_by_itself_is_one_of_a_single_rank(at):
