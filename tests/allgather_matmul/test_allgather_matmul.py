@@ -144,7 +144,7 @@ RAGGED = shapes(
 CALLS = shapes({"two ranks": ([TILE, TILE], TILE, TILE), "four ranks": in_any_order(32, 40, 0, 50, 60, 70)})
 STRIDED = shapes({"two ranks": ([70, 50], 64, 48)})
 BOTH = of_floats(0, 1)
-STRIDES = {name: BOTH(way) for name, way in layouts.EACH.items()}
+STRIDES = {name: BOTH(way) for name, way in layouts.EACH.items() if name != "heads last"}
 STRIDES |= {"a_shard transposed": of_floats(0)(layouts.transposed), "b transposed": of_floats(1)(layouts.transposed)}
 MISTAKES = {
     "k differs": lambda a, b, *others: (a, b[:-1], *others),

@@ -1,6 +1,5 @@
 """What can go wrong in a product of gathered rows: which rank's rows are where; and the product itself."""
 
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
@@ -33,7 +32,7 @@ def of_product(model: Model) -> Model:
 
     def variants(call: Call) -> Iterator[Sequence[Tensor]]:
         ranks, rank = call.options.get("ranks", ()), call.options.get("rank", 0)
-        return model(replace(call, tensors=[oracle.gathered(call.tensors[0], rank, ranks), call.tensors[1]]))
+        yield from model(replace(call, tensors=[oracle.gathered(call.tensors[0], rank, ranks), call.tensors[1]]))
 
     return variants
 
@@ -64,24 +63,6 @@ def left_out(call: Call, shards: Shards) -> Iterator[Tensor]:
         yield torch.cat([shard if i in kept else 0 * shard for i, shard in enumerate(shards)])
 
 
-def elsewhere(call: Call, shards: Shards) -> Iterator[Tensor]:
-    """Rows that begin elsewhere: after as many rows as the own ones, or the most, for each rank before; or at sizes."""
-    sizes = [*map(len, shards)]
-    total, own = sum(sizes), sizes[call.options["rank"]]
-    begins = [
-        [own * i for i in range(len(sizes))],
-        [max(sizes) * i for i in range(len(sizes))],
-        sizes,
-        [0, *sizes[:-1]],
-        [*itertools.accumulate(sizes)],
-    ]
-    for begin in begins:
-        a = shards[0].new_zeros(total, shards[0].shape[1])
-        for first, shard in zip(begin, shards, strict=True):
-            a[first : first + len(shard)] = shard[: max(total - first, 0)]
-        yield a
-
-
 def fitted(shard: Tensor, rows: int) -> Tensor:
     """Return the first rows of a shard; zeros where it has no more."""
     return torch.cat([shard[:rows], shard.new_zeros(max(rows - len(shard), 0), shard.shape[1])])
@@ -89,19 +70,16 @@ def fitted(shard: Tensor, rows: int) -> Tensor:
 
 TOLD = """
 another-ranks-rows | algorithm | Your c has the rows of another rank: the next, the one before, in reverse order, or
-    beginning with this rank's own | buffer[r] holds the rows of rank r, on every rank.
+    beginning with this rank's own | buffer[r] holds the rows of rank r, on every rank; in c they begin after those of all ranks before.
 own-rows-for-all | algorithm | Your c has this rank's own rows in place of another's | Which part of buffer is loaded,
     and to which part of theirs are own rows stored?
 a-rank-left-out | algorithm | Your c has zeros in place of a rank's rows | To whom are rows sent, and is every rank's
     part of buffer multiplied?
-rows-of-the-wrong-rank-as-offsets | mathematics | Your c has the rows of a rank in the wrong place | They begin after
-    the rows of all ranks before: sum these up. Neither this rank's number nor the largest does.
 """
 MODELS_BY_NAME = {
     "another-ranks-rows": of_shards(of_another),
     "own-rows-for-all": of_shards(of_own),
     "a-rank-left-out": of_shards(left_out),
-    "rows-of-the-wrong-rank-as-offsets": of_shards(elsewhere),
 }
 PRODUCT: list[Misconception] = [
     replace(one, name=f"gathered-{one.name}", model=of_product(one.model)) for one in MISCONCEPTIONS

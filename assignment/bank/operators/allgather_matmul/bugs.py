@@ -52,10 +52,16 @@ rows beyond the end of another rank's buffer | uneven | mask = (rows < own) & (t
     stride_ak, mask=mask) → part = tl.load(a_ptr + rows * stride_am + terms * stride_ak, mask=loaded, other=0.0) |
     line: tl.store(theirs_ptr
 rows of another rank as offsets | uneven | {BEGIN} → begin = source * tl.load(rows_ptr + rank * stride_r) |
-    rows-of-the-wrong-rank-as-offsets / line: tl.store(c_ptrs / never stored / out of bounds
+    tl.store(c_ptrs / never stored
+rows of ranks in reverse order | uneven | for before in range(source): → for before in range(source + 1, ranks): |
+    another-ranks-rows
+the rows of a rank left out | values | if first < size: →
+    if (first < size) & (tl.program_id(2) < tl.maximum(ranks - 1, 1)): | c = torch.empty( → c = torch.zeros( |
+    a-rank-left-out
 a sum in 16 bits | 16_bit | {DOT} → total = tl.dot(a, b, total).to(c_ptr.dtype.element_ty).to(tl.float32) |
     gathered-summed-in-16-bits
-a_shard's last stride taken to be 1 | strides | rows * stride_am + terms * stride_ak → rows * stride_am + terms | -
+a_shard's last stride taken to be 1 | strides | rows * stride_am + terms * stride_ak → rows * stride_am + terms |
+    line: part = tl.load(
 no checks | mistakes |     _check(a_shard, b, rows, buffer, signals, buffers, pads, rank)⏎    sizes →     sizes |
     expected a ValueError
 """,

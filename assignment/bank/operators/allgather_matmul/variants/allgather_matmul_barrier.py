@@ -37,8 +37,8 @@ def allgather_matmul(a_shard, b, rows, buffer, signals, buffers, pads, rank=0, c
     first = 0
     for source, size in enumerate(sizes):
         if size > 0:
-            grid = (triton.cdiv(size, M_TILE_SIZE), triton.cdiv(n, N_TILE_SIZE))
-            _matmul_kernel[grid](
+            tiles = (triton.cdiv(size, M_TILE_SIZE), triton.cdiv(n, N_TILE_SIZE))
+            _matmul_kernel[tiles](
                 buffer[source], b, c[first : first + size], *b.stride(), size, k, n,
                 M_TILE_SIZE, N_TILE_SIZE, K_TILE_SIZE,
             )  # fmt: skip
