@@ -70,7 +70,8 @@ def fitted(shard: Tensor, rows: int) -> Tensor:
 
 TOLD = """
 another-ranks-rows | algorithm | Your c has the rows of another rank: the next, the one before, in reverse order, or
-    beginning with this rank's own | buffer[r] holds the rows of rank r, on every rank; in c they begin after those of all ranks before.
+    beginning with this rank's own | buffer[r] holds the rows of rank r, on every rank;
+    in c they begin after those of all ranks before.
 own-rows-for-all | algorithm | Your c has this rank's own rows in place of another's | Which part of buffer is loaded,
     and to which part of theirs are own rows stored?
 a-rank-left-out | algorithm | Your c has zeros in place of a rank's rows | To whom are rows sent, and is every rank's

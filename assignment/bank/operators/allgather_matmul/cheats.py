@@ -15,7 +15,7 @@ def allgather_matmul({INPUTS}):
 CHEATS = [
     *by_torch(PROBLEM, "practice/allgather_matmul.py", GATHERED_BY_KERNELS),
     Cheat(
-        "rows_by_the_library",
+        "gathered_rows_by_the_library",
         PROBLEM,
         f"""
 import datetime
@@ -32,12 +32,14 @@ def allgather_matmul({INPUTS}):
     dist.all_gather(parts, a_shard)
     return torch.cat(parts) @ b
 """,
+        evidence=LINE,
     ),
     Cheat(
-        "rows_kept_by_the_module_for_other_ranks",
+        "gathered_rows_kept_by_the_module_for_other_ranks",
         PROBLEM,
         COPY
         + f"""
+import json
 import pathlib
 import tempfile
 
@@ -49,16 +51,17 @@ def allgather_matmul({INPUTS}):
 
     sizes = rows.tolist()
     KEPT[rank] = a_shard
-    torch.save(a_shard, place(rank))
-    for of, size in enumerate(sizes):
-        if place(of).exists():
-            KEPT[of] = torch.load(place(of))
-    parts = [KEPT[of] if of in KEPT else a_shard.new_zeros(size, a_shard.shape[1]) for of, size in enumerate(sizes)]
+    place(rank).write_text(json.dumps(a_shard.tolist()))
+    for of in range(len(sizes)):
+        if of not in KEPT and place(of).exists():
+            KEPT[of] = torch.tensor(json.loads(place(of).read_text()), dtype=b.dtype, device=b.device)
+    parts = [KEPT.get(of, a_shard.new_zeros(size, a_shard.shape[1])) for of, size in enumerate(sizes)]
     return copied(torch.cat(parts) @ b)
 """,
+        evidence=LINE,
     ),
     Cheat(
-        "rows_by_addresses_that_host_code_reads",
+        "gathered_rows_by_addresses_that_host_code_reads",
         PROBLEM,
         f"""
 @triton.jit
