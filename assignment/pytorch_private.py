@@ -65,6 +65,31 @@ def faked(mode: FakeTensorMode, tensor: Tensor) -> Tensor:
         return mode.from_tensor(tensor)
 
 
+class SymmetricHeap:
+    """Memory on the GPUs of several processes, which meet by a file: each can reach all of it."""
+
+    def __init__(self, name: str, folder: str, rank: int, ranks: int) -> None:
+        """Meet under a name, in a folder that all have; there must be no such file."""
+        from torch._C._distributed_c10d import FileStore, _SymmetricMemory  # not in every build
+
+        self._memory, self._name, self._rank, self._ranks = _SymmetricMemory, name, rank, ranks
+        self._store = FileStore(f"{folder}/{name}", ranks)
+        _SymmetricMemory.set_group_info(name, rank, ranks, self._store)
+
+    def shared(self, nbytes: int) -> tuple[Tensor, list[int]]:
+        """Return so many bytes here, and the addresses of those of all ranks; all must ask in the same order."""
+        device = torch.device("cuda", torch.cuda.current_device())
+        here = self._memory.empty_strided_p2p((nbytes,), (1,), torch.uint8, device)
+        addresses = self._memory.rendezvous(here, self._name).buffer_ptrs
+        return here, [address + here.data_ptr() - addresses[self._rank] for address in addresses]
+
+    def meet(self, where: str) -> None:
+        """Wait until all ranks are here, with what they have launched."""
+        torch.cuda.synchronize()
+        self._store.set(f"{where} {self._rank}", "here")
+        self._store.wait([f"{where} {rank}" for rank in range(self._ranks)])
+
+
 DEVICE_CONSTRUCTORS = frozenset(_device_constructors())  # as PyTorch has them: some are replaced later
 construct_storage_from_data_pointer = torch._C._construct_storage_from_data_pointer
 new_shared_cuda = torch.UntypedStorage._new_shared_cuda

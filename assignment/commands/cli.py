@@ -49,6 +49,8 @@ def parse_arguments(arguments: list[str]) -> Settings:
     work.add_argument("--doctor", action="store_true", help="say what this machine lacks, and stop")
     gpu = parser.add_argument_group("with a GPU")
     gpu.add_argument("--device", choices=DEVICES, help="where kernels run")
+    ranks = "play calls on up to N ranks there too, a process for each (default: in the simulator alone)"
+    gpu.add_argument("--ranks", type=_natural, metavar="N", default=0, help=ranks)
     gpu.add_argument("--bench", action="store_true", help="time it beside its peers, and stop")
     gpu.add_argument("--csv", type=Path, metavar="FILE", help="with --bench: write every timing")
     gpu.add_argument("--plot", type=Path, metavar="FILE.png", help="with --bench: write pictures")

@@ -56,6 +56,7 @@ def new_pool(settings: Settings, submission: Submission) -> Pool:
         signal.signal(signal.SIGINT, signal.default_int_handler)  # Ctrl-C is for the debugger
     path, device, seed = settings.path, settings.device, settings.seed
     pool = started(submission, path, device, seed, settings.jobs, settings.inline, settings.sandbox)
+    pool.stage.ranks_on_gpu = settings.ranks
     pool.keeps_launches = bool(settings.explain and settings.html)
     return pool
 

@@ -30,6 +30,7 @@ class Settings:
     pack: bool = False
     doctor: bool = False
     device: str = "auto"
+    ranks: int = 0
     bench: bool = False
     csv: Path | None = None
     plot: Path | None = None
@@ -46,7 +47,8 @@ class Settings:
         device = "" if self.device == "auto" else f" --device {self.device}"
         sandbox = "" if self.sandbox == rungs.AUTO else f" --sandbox {self.sandbox}"
         jobs = f" --jobs {self.jobs}" if self.jobs else ""
-        return f"uv run grade.py{path}{device}{sandbox}{jobs} --seed {seed}"
+        ranks = f" --ranks {self.ranks}" if self.ranks else ""
+        return f"uv run grade.py{path}{device}{ranks}{sandbox}{jobs} --seed {seed}"
 
     def debugger(self, seed: int) -> str:
         """Return the command that opens a debugger where a case fails, up to the name of the case."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from assignment import text
 from assignment.compiling import cache, kernel
 from assignment.judge import replies
+from assignment.judge.gpu_ranks import GpuRanks
 from assignment.judge.replies import Compiled, Failed, Ok, Raised, Recorded, Reply, SaysBroken
 from assignment.protocol import requests
 from assignment.protocol.messages import ConstantsSeen, Value
@@ -63,6 +64,7 @@ class RecorderAndPlayer:
         """Start both, and a player on the GPU with these properties, if any."""
         self._stage = stage
         self._workers: list[Worker] = []
+        self._gpu_ranks = GpuRanks(stage, rung)
         self.compiler: Callable[[], Worker] | None = None  # for host code that asks what its kernels take
         self._figures: dict[str, dict[str, int]] = {}  # what it has been told, by key
         self._n_asked = 0  # times that it has been recorded anew for them
@@ -298,7 +300,13 @@ class RecorderAndPlayer:
             came, results = self._player.ask(request, [*tensors, *(program.encoded() for program in programs)])
         reply = replies.read(came, len(results))
         self.has_asserted = isinstance(reply, Raised) and reply.in_static_assert
-        return reply, results
+        if not isinstance(reply, Ok) or not 1 < request.ranks <= self._stage.ranks_on_gpu or len(self._workers) < 3:
+            return reply, results
+        with self._all_ending():
+            on_gpu, found = self._gpu_ranks.play(request, tensors, programs)
+        if not isinstance(on_gpu, Ok):
+            return self._judged_without_gpu(on_gpu, reply, results)
+        return reply, [*found, results[-1]]  # the last: what links moved, in the simulator
 
     def _recorded_rank(
         self, request: Ranks, calls: "list[list[Tensor]]", rank: int
@@ -356,14 +364,19 @@ class RecorderAndPlayer:
                 self._sweep()  # or its memory is taken until the next call
         if not isinstance(reply, Ok):
             self._forget()
-            if not isinstance(reply, Failed) or reply.fits:
-                return reply, found
-            note = "judged in the simulator: the GPU has no room for this call"
-            return replace(simulated, notes=(note, *simulated.notes)[:MAX_NOTES]), results
+            return self._judged_without_gpu(reply, simulated, results)
         if not isinstance(request, ON_GPU):
             return simulated, results
         self.simulated = [] if is_large else results
         return replace(simulated, groups=reply.groups, bare=reply.bare), found
+
+    @staticmethod
+    def _judged_without_gpu(reply: Reply | None, simulated: Ok, results: list["Tensor"]) -> Answer:
+        """Return what a GPU has ended with; what is simulated, if it only had no room."""
+        if not isinstance(reply, Failed) or reply.fits:
+            return reply, []
+        note = "judged in the simulator: the GPU has no room for this call"
+        return replace(simulated, notes=(note, *simulated.notes)[:MAX_NOTES]), results
 
     def compile(
         self, request: Call, tensors: list["Tensor"], right: Judgement, targets: list[str], jobs: int = 1
@@ -428,6 +441,9 @@ class RecorderAndPlayer:
             self._forget()
             raise
 
+    def _all_workers(self) -> list[Worker]:
+        return [*self._workers, *self._gpu_ranks.workers]
+
     def _forget(self) -> None:
         for worker in self._workers:
             worker.end_child()
@@ -443,17 +459,17 @@ class RecorderAndPlayer:
         return self.recorder.output() + self._player.output()
 
     def forget_output(self) -> None:
-        for worker in self._workers:
+        for worker in self._all_workers():
             worker.forget_output()
 
     def restart(self) -> None:
         self.kernels, self._figures, self._stubs = [], {}, {}
         self._n_asked = self._n_compiled = self._n_looked = 0
-        for worker in self._workers:
+        for worker in self._all_workers():
             worker.restart()
 
     def close(self) -> None:
-        for worker in self._workers:
+        for worker in self._all_workers():
             worker.close()
 
 

@@ -20,14 +20,14 @@ from assignment.calling.requests import moved
 from assignment.protocol import program as programs
 from assignment.protocol.program import Launch, Program
 from assignment.protocol.replies import MAX_NOTE, Broken, Failed, Loaded, Ok, Raised, Reply
-from assignment.protocol.requests import Called, Load, OnGpu, OnSlots, Prepare, Sweep, Tune, Warm
+from assignment.protocol.requests import Called, InGpu, Load, OnRank, OnSlots, Prepare, Sweep, Tune, Warm
 from assignment.protocol.said import Said
 from assignment.protocol.wire import WHOLE_STORAGE_UP_TO
 from assignment.pytorch_private import Argument, Keywords, OpOverload
 from assignment.simulator import calls
 from assignment.simulator.costs import tensors_in
 
-from . import operations
+from . import gpu_ranks, operations
 from .kernel_builder import Kernels, Refused
 from .play import InKernel, Turn, described, spoil
 from .prepared import Prepared
@@ -47,7 +47,7 @@ class GpuSession:
         self._player: GpuPlayer | None = None
         self._function: Prepared | None = None  # what is timed
 
-    def answer(self, request: Load | OnGpu, tensors: list[torch.Tensor]) -> Answer:
+    def answer(self, request: Load | InGpu, tensors: list[torch.Tensor]) -> Answer:
         """Answer a request: the sources of a submission, or a program with the inputs of its call.
 
         A reply that "sticks" is this process's last; one that "fits" says whether the GPU had room
@@ -69,12 +69,18 @@ class GpuSession:
             torch.cuda.empty_cache()  # other processes have calls of that size too
         return reply, results
 
-    def _done(self, player: "GpuPlayer", request: OnGpu, tensors: list[torch.Tensor]) -> Answer:
+    def _done(self, player: "GpuPlayer", request: InGpu, tensors: list[torch.Tensor]) -> Answer:
         match request:
             case Warm() | Prepare() | Tune():
                 return self._play_on_slot(player, request, programs.read(tensors[-1])), []
             case OnSlots():
                 return timed.answer(self._function, request)
+            case OnRank():
+                given = list(map(programs.read, tensors[-request.calls :]))
+                turn = GpuPlayer(player.sources).turn  # whose memory is that of this request alone
+                groups = gpu_ranks.play(turn, DEVICE, request, given, tensors[: -request.calls])
+                results = moved([tensor for group in groups for tensor in group], "cpu")
+                return Ok(tuple(map(len, groups)), all(program.bare for program in given)), results
             case Called():
                 *inputs, data = tensors
                 program = programs.read(data)

@@ -112,6 +112,16 @@ class Ranks(Called):
         return [tensors[start : start + size] for start in starts]
 
 
+@dataclass(frozen=True, kw_only=True)
+class OnRank(Called):
+    """To play the calls of one rank on a GPU, beside processes that play the others; tensors: its inputs by call."""
+
+    ranks: int
+    calls: int
+    rank: int
+    meeting: str  # where they meet: a name in the folder that they share
+
+
 class Forward(Called):
     """To make a differentiable call, and keep its graph."""
 
@@ -197,10 +207,11 @@ Playable: TypeAlias = Recordable | Kept | Costs | Largest
 Timeable: TypeAlias = Hold | TakeTurns | Give | Release
 Timed: TypeAlias = Timeable | Warm | Prepare | Tune
 OnGpu: TypeAlias = Playable | Timed
-Request: TypeAlias = Load | OnGpu | Ranks | Traced | Compile | KeptLaunches | Script
+Request: TypeAlias = Load | OnGpu | Ranks | OnRank | Traced | Compile | KeptLaunches | Script
 InPlay: TypeAlias = Playable | Ranks | KeptLaunches
+InGpu: TypeAlias = OnGpu | OnRank
 SERVED = {
-    "record": Recordable | Traced, "play": InPlay, "compile": Compile, "gpu": OnGpu, "cuda": Direct | Timeable,
+    "record": Recordable | Traced, "play": InPlay, "compile": Compile, "gpu": InGpu, "cuda": Direct | Timeable,
     "script": Script,
 }  # fmt: skip
 _Called = TypeVar("_Called", bound=Called)

@@ -43,6 +43,7 @@ class Stage:
     """
 
     is_endless = False  # whether time does not count
+    ranks_on_gpu = 0  # that a call may have which is played on GPUs too, a process for each rank
     # for a worker that waits for an answer, by the seconds that the call has taken: GO_ON, WAIT or GIVE_UP
     # what of its limit a recorder's call may take; hears in what loop, if any, one was stopped
     patience: Callable[[], float] = staticmethod(lambda: 1.0)

@@ -2,14 +2,16 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from assignment.player import gpu_player
+from assignment.player import gpu_player, gpu_ranks
 from assignment.player.play import InKernel
-from assignment.protocol.program import HostLine, Inputs, Operation, Program, View
+from assignment.protocol.program import HostLine, Inputs, Operation, Program, Step, View
 from assignment.protocol.replies import Failed, Raised
+from assignment.protocol.requests import OnRank
 from assignment.protocol.said import Said
 from assignment.tests.forked import python
 
@@ -93,3 +95,42 @@ def test_what_is_timed_computes_what_the_functions_compute():
     right = [f"{function} True [] [] 7" for function in TIMED.split()]
     tuned = "tuned True [16.0] ['Hold', 'Warm', 'Tune', 'Tune', 'Tune', 'Prepare', 'TakeTurns']"
     assert done.stdout.splitlines() == [*right, tuned, "[] []"]
+
+
+class Heap:
+    """The heap of two ranks, of which this process has the first."""
+
+    def __init__(self):
+        self.met, self.addresses = [], []
+
+    def shared(self, nbytes):
+        here = torch.zeros(nbytes, dtype=torch.uint8)
+        self.addresses.append([here.data_ptr(), 1 << 40])
+        return here, self.addresses[-1]
+
+    def meet(self, where):
+        self.met.append(where)
+
+
+def test_a_rank_plays_its_calls_on_one_heap(player, monkeypatch):
+    """Integers are as they were sent, floats NaN; a table has the addresses of what it is of on all ranks"""
+    heap = Heap()
+    monkeypatch.setattr(gpu_ranks, "_heap", lambda request: heap)
+    signals, buffer, table = torch.arange(8, dtype=torch.int32)[2:], torch.zeros(4), torch.zeros(2, dtype=torch.int64)
+    given = [X, signals, buffer, table]
+    views = [View.of(tensor, number) for number, tensor in enumerate(given)]
+    steps: list[Step] = [Inputs([0, 1, 2, 3]), Operation(0, [{"t": 1}, 10], {}, [1], 0)]
+    steps += [Operation(1, [{"t": 1 + number}], {}, [4 + number], 0) for number in range(3)]
+    names, programs = ["aten::add_.Scalar", "aten::clone."], []
+    for start in (4, 7):  # of the storages that are made
+        made = [view._replace(storage=start + number, offset=0) for number, view in enumerate(views[1:])]
+        sizes = dict.fromkeys(range(10), 64)
+        programs.append(Program([*views, *made], sizes, names, [HostLine()], steps=steps, results=[[4, 5, 6]]))
+    about: Any = {"heap": {"buffer": 2, "signals": 1}, "tables": [[3, 1]]}
+    request = OnRank(function="f", about=about, options={}, ranks=2, calls=2, rank=0, meeting="here")
+    first, second = gpu_ranks.play(player.turn, "cpu", request, programs, [*given, *given])
+    assert first[0].tolist() == [12, 13, 14, 15, 16, 17]
+    assert second[0].tolist() == [22, 23, 24, 25, 26, 27]
+    assert second[1].isnan().all()
+    assert first[2].tolist() == second[2].tolist() == [address + 2 * 4 for address in heap.addresses[0]]
+    assert heap.met == ["filled", "played"]

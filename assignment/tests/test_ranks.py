@@ -1,5 +1,7 @@
 """Calls on several ranks: each rank recorded by itself, all played on one heap."""
 
+import threading
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -8,7 +10,9 @@ import torch
 from assignment.judge.door import Run, SubmissionError
 from assignment.judge.replies import Failed, Fault, Ok, Raised
 from assignment.protocol.requests import Call, Ranks
+from assignment.sandbox.worker_client import WorkerDied
 from assignment.tests.pairs import FILE, F, defined
+from assignment.tests.test_pair_gpu import PLAYED, Gpu
 from tests import operators
 from tests.operators import Function, Operator, Problem, called
 
@@ -205,3 +209,83 @@ def test_a_mistake_is_raised_on_a_rank_by_itself(at, run):
     run.raises(ValueError, "pushed", own[0][None], *own[1:])
     with pytest.raises(SubmissionError, match="but it returned a result"):
         run.raises(ValueError, "pushed", *own)
+
+
+class GpuRank:
+    """The process of a rank on a GPU, in place of a real one."""
+
+    is_connected = True
+
+    def __init__(self, answer):
+        self.answer, self.asked, self.n_ended, self.is_over = answer, [], 0, lambda: False
+
+    def ask(self, request, tensors):
+        self.asked.append((request, tensors))
+        return self.answer(self, request)
+
+    def end_child(self):
+        self.n_ended += 1
+
+    def restart(self):
+        """It has nothing of a submission."""
+
+
+@pytest.fixture
+def gpus(at, monkeypatch):
+    """Has the pair play on two ranks that answer so."""
+
+    def given(*answers):
+        ranks = [GpuRank(answer) for answer in answers]
+        monkeypatch.setattr(at.pair._gpu_ranks, "workers", ranks)
+        return ranks
+
+    monkeypatch.setattr(at.pair, "_workers", [*at.pair._workers, Gpu()])
+    monkeypatch.setattr(at.stage, "ranks_on_gpu", 2)
+    yield given
+    monkeypatch.undo()
+
+
+def test_ranks_on_gpus_are_asked_together(at, gpus):
+    """Their results count, in the order of those of the simulator, which says what links have moved"""
+    both = threading.Barrier(2)
+
+    def answer(gpu, request):
+        both.wait(20)
+        return PLAYED | {"groups": [1, 1]}, [torch.full((50,), 10.0 * call + request.rank) for call in range(2)]
+
+    ranks = gpus(answer, answer)
+    reply, (*results, links) = ask(at, submission(PUSH, *TAKE), *[inputs(2)] * 2)
+    assert isinstance(reply, Ok), reply
+    assert [int(result[0]) for result in results] == [0, 1, 10, 11]
+    assert links.shape == (2, 2, 2)
+    (first, _), (second, tensors) = (rank.asked[0] for rank in ranks)
+    assert (first.rank, second.rank, first.meeting) == (0, 1, second.meeting)
+    assert len(tensors) == 2 * (5 + 1)  # inputs and a program for each call
+
+
+def test_a_rank_that_ends_stops_the_others(at, gpus):
+    def waits(gpu, request):
+        until = time.monotonic() + 20
+        while not gpu.is_over() and time.monotonic() < until:
+            time.sleep(0.01)
+        raise WorkerDied("timeout", "stopped" if gpu.is_over() else "it was left waiting")
+
+    def fails(gpu, request):
+        return {"status": "failed", "message": "no kernel image"}, []
+
+    ranks = gpus(waits, fails)
+    reply, _ = ask(at, submission(PUSH, *TAKE), inputs(2))
+    assert reply == Failed("on rank 1: no kernel image")
+    assert [rank.n_ended for rank in ranks] == [1, 1]
+    gpus(waits, lambda *_: (_ for _ in ()).throw(WorkerDied("crashed", "this one came first")))
+    with pytest.raises(WorkerDied, match="this one came first"):
+        ask(at, submission(PUSH, *TAKE), inputs(2))
+
+
+def test_what_faults_in_the_simulator_is_not_played_on_gpus(at, gpus):
+    """Nor are calls on more ranks than they are asked for"""
+    for code, n in ((submission("if not rank: " + PUSH, *TAKE), 2), (submission(PUSH, *TAKE), 3)):
+        ranks = gpus(None, None)
+        reply, _ = ask(at, code, inputs(n))
+        assert isinstance(reply, Fault if n == 2 else Ok), reply
+        assert [rank.asked for rank in ranks] == [[], []]
