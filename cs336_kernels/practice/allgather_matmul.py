@@ -1,8 +1,8 @@
 """A product whose first factor lies in parts on several GPUs, for practice: c = gather(a) b on every rank.
 
-Each rank has some rows of a and all of b. Rows move by one-sided stores between symmetric buffers, and signals say that
-they are there. Bytes that must cross to a rank, for elements of s bytes: s·k for each row of the others. They need not
-take time of their own: while rows of others come, a rank multiplies its own.
+Each rank has some rows of a, and a b of its own. Rows move by one-sided stores between symmetric buffers, and signals
+say that they are there. Bytes that must cross to a rank, for elements of s bytes: s·k for each row of the others. They
+need not take time of their own: while rows of others come, a rank multiplies its own.
 """
 
 import torch
@@ -35,7 +35,7 @@ def allgather_matmul(
     rows is structure: host code may read it. buffer and signals are this rank's part of the symmetric memory: kernels
     of all ranks load from it and store to it. buffers and pads hold the address of each rank's buffer and signals. What
     lies in buffer at first means nothing; signals are 0 before the first call, and later as the calls before have left
-    them. All ranks call with the same b, rows and call, which counts the calls on this memory, from 1.
+    them. All ranks call with the same rows, shape of b and `call`, which counts the calls on this memory, from 1.
 
     Raises:
         ValueError: before any launch, if a_shard or b has not exactly two dimensions, k differs, k or n is 0, a_shard
@@ -62,7 +62,7 @@ def wait(pad, value):
     tl.debug_barrier()  # no thread loads before
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["call"])
 def _allgather_matmul_kernel(
     a_ptr, b_ptr, rows_ptr, buffer_ptr, signals_ptr, buffers_ptr, pads_ptr, c_ptr,
     stride_am, stride_ak, stride_bk, stride_bn, stride_r,
