@@ -71,6 +71,8 @@ def _check(settings: Settings) -> None:
         raise UnusableSubmission("--csv and --plot belong to --bench")
     if settings.bench and pick_device(settings.device) != "cuda":
         raise UnusableSubmission("--bench needs a GPU, and PyTorch finds none here")
+    if settings.ranks and pick_device(settings.device) != "cuda":
+        raise UnusableSubmission("--ranks needs a GPU, and PyTorch finds none here; the simulator has ranks without it")
     try:
         if not (settings.inline or settings.pack):
             rungs.choose(settings.sandbox, pick_device(settings.device))

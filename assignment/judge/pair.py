@@ -71,6 +71,7 @@ class RecorderAndPlayer:
         self._n_compiled = 0  # kernels that were compiled for them
         self._n_looked = 0  # times that a recorder that says it failed was asked again
         self._unplayed: list[Program] = []  # recorded alone
+        self._is_on_rank = False  # whether what is recorded now is: a rank's recorder begins anew, and no player
         self._stubs: dict[str, Recorded] = {}  # what functions say that are not written: they are not called again
         self._gpu = gpu
         self._here = TARGETS.get(int(gpu["major"]) if gpu else 9, "h100")
@@ -121,7 +122,7 @@ class RecorderAndPlayer:
         from assignment.judge.returned import is_program  # loads PyTorch
 
         is_alive = self.recorder.is_connected if self._unplayed else self._are_connected()
-        if not is_alive or not self._has_room(tensors):
+        if not self._is_on_rank and (not is_alive or not self._has_room(tensors)):
             self._forget()
         stand_ins = _decoys(request, tensors)
         asked = request if isinstance(request, Traced) else _recorded_as(request)
@@ -287,15 +288,18 @@ class RecorderAndPlayer:
         """Have calls on several ranks recorded, each rank from the import on, and all of them played together."""
         self.last, self.has_asserted, self.simulated = None, False, []
         programs: list[Program] = []
-        for rank in range(request.ranks):
-            ended, of_rank = self._recorded_rank(request, request.of_rank(tensors, rank), rank)
-            if ended or len(of_rank) < request.calls:
-                return on_rank(ended, rank) if ended else None, []
-            if not rank:
-                self.last, kernels = of_rank[0], [kernel for one in of_rank for kernel in one.kernels]
-            programs += of_rank
-        self._forget()  # the last recorder: its memory is that of one rank
-        self.kernels = kernels
+        self._is_on_rank = True
+        try:
+            for rank in range(request.ranks):
+                ended, of_rank = self._recorded_rank(request, request.of_rank(tensors, rank), rank)
+                if ended or len(of_rank) < request.calls:
+                    return on_rank(ended, rank) if ended else None, []
+                programs += of_rank
+        finally:
+            self._is_on_rank, self._unplayed = False, []
+            self.recorder.end_child()  # its memory is that of one rank: the next call begins anew
+        self.last, first = programs[0], programs[: request.calls]
+        self.kernels = [kernel for program in first for kernel in program.kernels]
         with self._all_ending():
             came, results = self._player.ask(request, [*tensors, *(program.encoded() for program in programs)])
         reply = replies.read(came, len(results))
@@ -313,7 +317,8 @@ class RecorderAndPlayer:
     ) -> "tuple[Raised | Failed | SaysBroken | None, list[Program]]":
         """Return what a call on a rank has ended with, or the programs of all its calls, of one session."""
         while True:
-            self._forget()
+            self.recorder.end_child()
+            self._unplayed = []
             begun, programs = (self._n_asked, self._n_looked), list["Program"]()
             for number, tensors in enumerate(calls, start=1):
                 asked = requests.as_a(Call, replace(request, options={**request.options, "rank": rank, "call": number}))

@@ -1,5 +1,6 @@
 """Plays programs on graded inputs in the simulator, with every element tracked."""
 
+import copy
 import math
 import traceback
 from collections.abc import Callable, Sequence
@@ -83,12 +84,12 @@ class Played:
 class Player:
     """One session: the memory, kernels and labels of all calls so far."""
 
-    def __init__(self, sources: dict[str, str], jit: Callable[..., JITFunction], work: Work | None = None) -> None:
-        """Begin without memory; ranks share what is known of values in `work`."""
+    def __init__(self, sources: dict[str, str], jit: Callable[..., JITFunction]) -> None:
         self.sources, self._jit = sources, jit
         self.kernels = Kernels(sources, jit)
+        self._of_ranks: dict[str, Kernels] = {}  # by what describes them
         self.storages = Storages()
-        self.work = work or Work()
+        self.work = Work()
         self._inputs: Sequence[torch.Tensor] = ()  # of the last call
         self.recording: Recording | None = None  # of the last call, if it keeps its launches
 
@@ -112,9 +113,14 @@ class Player:
                 self.work.begin(request.about, is_backward, tensors, is_costs, structure_in(request, len(tensors)))
             return Turn(self, program, tensors, seen, request).run(), seen
 
-    def on_rank(self, work: Work) -> "Player":
-        """Return a player of the same submission without memory, that shares what is known of values."""
-        return Player(self.sources, self._jit, work)
+    def on_rank(self, work: Work, kernels: Sequence[dict[str, Value]]) -> "Player":
+        """Return a player of these kernels without memory, that shares what is known of values in `work`."""
+        player, described = copy.copy(self), str(kernels)
+        if described not in self._of_ranks:
+            self._of_ranks[described] = Kernels(self.sources, self._jit)
+            self._of_ranks[described].add(kernels)
+        player.kernels, player.storages, player.work = self._of_ranks[described], Storages(), work
+        return player
 
     def drawn(self) -> torch.Tensor:
         """Return what the launches of the last call did, in bytes; none where it kept none, or launched nothing."""

@@ -1,6 +1,7 @@
 """A player's conversation with the judge: sources first, then programs with their inputs."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import assert_never
 
 import torch
@@ -73,12 +74,16 @@ class PlayerSession:
         if isinstance(request, KeptLaunches):
             return Ok((1,), bare=True), [self._player.drawn()]
         if isinstance(request, Ranks):
-            work = Work()
-            players = [self._player.on_rank(work) for _ in range(request.ranks)]
-            return _of_ranks(players, request, tensors, has_figures=True)
-        if isinstance(request, Call) and request.about["heap"]:
-            return _of_ranks([self._player], as_a(Ranks, request), tensors, has_figures=False)
+            work, n = Work(), request.calls
+            read = list(map(programs.read, tensors[-n * request.ranks :]))
+            starts = range(0, len(read), n)
+            kernels = [[kernel for one in read[first : first + n] for kernel in one.kernels] for first in starts]
+            players = [self._player.on_rank(work, of_rank) for of_rank in kernels]
+            read = [replace(program, kernels=()) for program in read]  # which the players know
+            return _of_ranks(players, request, read, tensors[: -len(read)], has_figures=True)
         *inputs, data = tensors
+        if isinstance(request, Call) and request.about["heap"]:
+            return _of_ranks([self._player], as_a(Ranks, request), [programs.read(data)], inputs, has_figures=False)
         return self._play(self._player, programs.read(data), request, inputs)
 
     def _play(self, player: Player, program: Program, request: Playable, inputs: list[torch.Tensor]) -> Answer:
@@ -128,10 +133,11 @@ class PlayerSession:
         return ""
 
 
-def _of_ranks(players: list[Player], request: Ranks, tensors: list[torch.Tensor], has_figures: bool) -> Answer:
+def _of_ranks(
+    players: list[Player], request: Ranks, all_programs: list[Program], inputs: list[torch.Tensor], has_figures: bool
+) -> Answer:
     """Return the reply to calls on several ranks: their results by call and rank, and figures of what links moved."""
-    n = request.ranks * request.calls
-    ranks = RanksPlayed(players, request, list(map(programs.read, tensors[-n:])), tensors[:-n])
+    ranks = RanksPlayed(players, request, all_programs, inputs)
     try:
         ranks.play()
     except (MemoryFault, CannotFollow, Refused, InKernel) as error:
@@ -142,9 +148,9 @@ def _of_ranks(players: list[Player], request: Ranks, tensors: list[torch.Tensor]
     for rank in range(request.ranks):
         if why := ranks.misuse(rank):
             return on_rank(Failed(why), rank), []
-        for played, inputs in zip(ranks.played[rank], ranks.inputs[rank], strict=True):
+        for played, given in zip(ranks.played[rank], ranks.inputs[rank], strict=True):
             ranks.work.returned(played.groups[0], f" on rank {rank}")
-            lines = never_stored(about["results"], played.groups[:1], ranks.seen[rank].idle, inputs, about["rows_at"])
+            lines = never_stored(about["results"], played.groups[:1], ranks.seen[rank].idle, given, about["rows_at"])
             unstored |= {f"on rank {rank}: {line}": None for line in lines}
     groups = [ranks.played[rank][call].groups[0] for call in range(request.calls) for rank in range(request.ranks)]
     groups = [[result.clone() for result in group] for group in groups]
