@@ -28,6 +28,8 @@ the interpreter's plan (run the kernel as Python, once per program) and replaces
     launch      runs the programs of a grid; those that may have to do with each other twice: `meeting` runs them in
                 order, then by a schedule, as coroutines (`programs`); `scheduled` are their accesses there, and
                 `stores` what others do not see yet
+    ranks       several GPUs in one process: launches of all of them run together, and `clocks` says which of their
+                accesses are ordered
     autotune    takes the first fitting configuration instead of timing all
     host        stands in for the GPU: Triton's driver; `one_gpu` is torch.cuda with the `properties` of a GPU and
                 its `streams`; fresh memory is NaN

@@ -44,6 +44,9 @@ class Rank(Protocol):
     def run(self, ids: Sequence[Program], run_one: Callable[[Program], None]) -> None:
         """Run all programs of a launch to their end, while others run."""
 
+    def found(self, fault: MemoryFault) -> None:
+        """Raise a fault when all has ended, unless another one tells its cause."""
+
     def owns(self, tensor: torch.Tensor) -> None:
         """Note an argument of a launch: other ranks cannot reach it."""
 

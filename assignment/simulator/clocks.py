@@ -5,7 +5,7 @@ only if the program's clock knows it. A launch begins with all that its rank's e
 passes a clock on to other ranks only at scope="sys", where one side releases and the other one acquires.
 """
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -21,6 +21,8 @@ Clock = np.ndarray  # by an actor's number: its last event that is known
 Element = tuple[int, int]  # a shadow and a piece of it
 DEFAULT = Order()
 _NO_WAIT = "has not waited for a signal that rank {} sends after that"
+_PLAIN = '  a plain load may miss what another rank does: look by an atomic, with sem="acquire", scope="sys"'
+_LAST = "signal after the last store, and wait for all such signals"
 _FLAGS = 256  # elements of one atomic that may be signals
 _ALL = -1  # in place of a rank: a clock that any rank may acquire
 
@@ -29,8 +31,7 @@ class Touched(NamedTuple):
     """An atomic, or a load again and again, of an element that may be a signal."""
 
     event: int
-    orders: bool  # whether it releases, or acquires
-    where: Place
+    orders: bool  # whether it releases, or acquires, between ranks
 
 
 def joined(a: Clock, b: Clock) -> Clock:
@@ -46,14 +47,15 @@ class RankActor(Actor):
     """A program of one rank."""
 
     rank: int = 0
-    kernel: str = ""
+    who: str = ""
     clock: Clock = field(default_factory=lambda: np.zeros(0, np.int64))
     order: Order = DEFAULT  # of its last atomic, or volatile load
     polled: np.ndarray | None = None  # the addresses of its next load, if it is a volatile or an atomic one
-    looked: dict[Element, Touched] = field(default_factory=dict)  # signals that it looked at
+    looked: dict[Element, Touched] = field(default_factory=dict)  # signals that it looked at,
+    sent: dict[Element, Touched] = field(default_factory=dict)  # and those that it sent
 
     def __str__(self) -> str:
-        return f"program {self.program} of {self.kernel}"
+        return self.who
 
 
 class RankRaces(Races):
@@ -67,6 +69,7 @@ class RankRaces(Races):
         self._everybody = [RankActor()]  # by their numbers
         self._known = [np.zeros(0, np.int64)] * n_ranks  # at the end of each rank's last launch
         self._ending = list(self._known)  # and of those programs of the running one that have ended
+        self._looked = [dict[Element, Touched]() for _ in range(n_ranks)]  # by programs that have ended
         self._clocks: dict[tuple[int, int], Clock] = {}  # by lock, and rank whose programs may acquire it
         self._is_first = np.zeros(0, bool)  # which elements the store that runs is the first to store to
         self._signals: dict[Element, dict[int, Touched]] = {}  # by rank: its last update
@@ -76,11 +79,11 @@ class RankRaces(Races):
         """Return whose an event is."""
         return str(self._everybody[event.by])
 
-    def begin_of(self, rank: int, kernel: str, program: Program) -> None:
-        """Start a program of a rank."""
+    def begin_of(self, rank: int, who: str, program: Program = (0, 0, 0)) -> None:
+        """Start a program of a rank, or host code."""
         self._n_actors += 1
         known = self._known[rank]
-        self.actor = RankActor(program, self._n_actors, len(self._events), rank=rank, kernel=kernel, clock=known)
+        self.actor = RankActor(program, self._n_actors, len(self._events), rank=rank, who=who, clock=known)
         self._everybody.append(self.actor)
         self.barrier()
 
@@ -88,6 +91,7 @@ class RankRaces(Races):
         """End the program that runs."""
         rank = self.actor.rank
         self._ending[rank] = joined(self._ending[rank], self._own())
+        self._looked[rank] |= self.actor.looked
         self.actor.looked, self.actor.recent, self.actor.clock = {}, {}, self._known[rank]
 
     def end_launch(self, rank: int) -> None:
@@ -137,8 +141,7 @@ class RankRaces(Races):
             if self.actor.order.is_between_programs and self.actor.order.acquires:
                 self.acquire(self.actor.polled.ravel()[:_FLAGS].tolist())
             self.actor.polled = None
-            self._look(shadow, index)
-            self._event("looked at")
+            self._look(shadow, index, self._event("looked at"))
             return
         self._check(shadow, index, ("atomic",), "loads", name)
         event = self._event("loaded")
@@ -160,90 +163,97 @@ class RankRaces(Races):
         loads = [mark for of in self._loads for mark in of if mark in shadow.marks]
         self._check(shadow, index, ("store", "same", *loads), "updates", name)
         self._check_scopes(shadow, index, name)
-        event = self._event(f'updated at scope="{self.actor.order.scope}"')
+        order = self.actor.order
+        event = self._event(f'updated at scope="{order.scope}"')
         shadow.of("atomic")[index] = event
-        if index.size <= _FLAGS:
-            self._look(shadow, index)
-            signal = Touched(event, self.actor.order.releases and self.actor.order.scope == "sys", place())
-            for piece in index.tolist():
+        if order.acquires or not order.releases:
+            self._look(shadow, index, event)
+        if order.releases or not order.acquires:
+            signal = Touched(event, order.releases and order.scope == "sys")
+            for piece in index[:_FLAGS].tolist():
                 self._signals.setdefault((id(shadow), piece), {})[self.actor.rank] = signal
+                self.actor.sent[id(shadow), piece] = signal
 
-    def _look(self, shadow: Shadow, index: np.ndarray) -> None:
+    def _look(self, shadow: Shadow, index: np.ndarray, event: int) -> None:
         """Remember that the program looks at what may be signals."""
-        seen = Touched(len(self._events), self.actor.order.acquires and self.actor.order.scope == "sys", place())
-        for piece in index[:_FLAGS].tolist():
-            self.actor.looked[id(shadow), piece] = seen
+        seen = Touched(event, self.actor.order.acquires and self.actor.order.scope == "sys")
+        self.actor.looked |= {(id(shadow), piece): seen for piece in index[:_FLAGS].tolist()}
 
     def _check_scopes(self, shadow: Shadow, index: np.ndarray, name: Name) -> None:
         """Raise where another rank's atomics on an element are not atomic to this one, or the other way round."""
-        events = shadow.of("atomic").take(index)
+        events, scope = shadow.of("atomic").take(index), self.actor.order.scope
         for number in np.unique(events[self._is_foreign(events)]).tolist():
-            earlier = self._events[number]
-            other = self._everybody[earlier.by]
-            if other.rank != self.actor.rank and (
-                self.actor.order.scope != "sys" or not earlier.action.endswith('"sys"')
-            ):
-                what = name(int(np.flatnonzero(events == number)[0]))
-                now = f'updates {what} at scope="{self.actor.order.scope}"'
-                lines = at(place(), "    "), f"  {other} has {earlier.action} it", at(earlier.where, "    ")
+            is_apart = self._everybody[self._events[number].by].rank != self.actor.rank
+            if is_apart and (scope != "sys" or not self._events[number].action.endswith('"sys"')):
                 remedy = '  scope="gpu" is for programs of one rank: a signal between ranks needs scope="sys"'
-                raise _race(other, earlier.where, f"{Race.kind}: {self.actor} {now}", *lines, remedy)
+                what = f'updates {name(int(np.flatnonzero(events == number)[0]))} at scope="{scope}"'
+                raise self._race(what, number, remedy)
+
+    def last_change(self, shadow: Shadow, index: np.ndarray, but: Collection[Place]) -> RaceEvent | None:
+        """Return the last signal to an element that was sent elsewhere than in these lines."""
+        sent = self._signals.get((id(shadow), int(index[0])), {}).values()
+        events = [self._events[signal.event] for signal in sorted(sent)]
+        return next((event for event in reversed(events) if event.where not in but), None)
 
     def _settle(
         self, events: np.ndarray, foreign: np.ndarray, action: str, name: Name, is_same: np.ndarray | None
     ) -> None:
         """Raise; where one rank's programs leave a value as it is, only warn."""
-        me = self.actor
         for number in np.unique(events[foreign]).tolist():
-            earlier = self._events[number]
-            other, lanes = self._everybody[earlier.by], foreign & (events == number)
-            is_one_rank = other.rank == me.rank
-            if is_one_rank and (_is_load(action) or _is_load(earlier.action)) and "updat" in action + earlier.action:
+            earlier, lanes = self._events[number], foreign & (events == number)
+            other = self._everybody[earlier.by]
+            is_one_rank, is_read = other.rank == self.actor.rank, _is_load(action) or _is_load(earlier.action)
+            is_polled = is_read and "updat" in action + earlier.action
+            if is_one_rank and is_polled:
                 continue
-            what = name(int(np.flatnonzero(lanes)[0]))
-            both = f"{me} {action} {what}", at(place(), "    "), f"  {other} has {earlier.action} it"
-            if is_one_rank and is_same is not None and is_same[lanes].all():
-                text = "\n".join(map(str, (f"same value stored: {both[0]}", *both[1:], at(earlier.where, "    "))))
-                self._warn(f"{text}\n  the value stays what it is", frozenset([place(), earlier.where]))
-                continue
-            first = f"{Race.kind}: {both[0]}"
-            raise _race(
-                other, earlier.where, first, *both[1:], at(earlier.where, "    "), *self._cause(number, other, lanes)
-            )
+            why = [_PLAIN] if is_polled else self._cause(number, lanes)
+            race = self._race(f"{action} {name(int(np.flatnonzero(lanes)[0]))}", number, *why)
+            if not is_one_rank or is_same is None or not is_same[lanes].all():
+                raise race
+            text = f"same value stored, which is harmless, and work done twice: {race}"
+            self._warn(text, frozenset([place(), earlier.where]))
 
-    def _cause(self, number: int, other: RankActor, lanes: np.ndarray) -> list[str | Said]:
+    def _race(self, action: str, number: int, *why: str | Said) -> Race:
+        """Return what the program that runs does, and an event that nothing orders before that."""
+        earlier, me = self._events[number], self.actor
+        other = self._everybody[earlier.by]
+        does = f"  {other} has {earlier.action} it"
+        race = Race(f"{Race.kind}: {me} {action}", at(place(), "    "), does, at(earlier.where, "    "), *why)
+        race.other = other.program, earlier.where
+        return race
+
+    def _cause(self, number: int, lanes: np.ndarray) -> list[str | Said]:
         """Return why an event of another program is not known to come before what the program does."""
+        other = self._everybody[self._events[number].by]
         if other.rank == self.actor.rank:
             return [f"  nothing orders them: {REMEDY}"]
         if _is_load(self._events[number].action):
             if lanes.shape == self._is_first.shape and self._is_first[lanes].all():
+                looked = self._looked[other.rank] | other.looked
+                early = [sent for element, sent in self.actor.sent.items() if element in looked]
+                if early:
+                    return [f"  it has signalled before that: {_LAST}", self._at(early[-1])]
                 return [f"  it was loaded too early: {other} {_NO_WAIT.format(self.actor.rank)}"]
             return ["  it is used again before it was read: wait for a signal that the reader sends after that"]
-        for element, seen in reversed(self.actor.looked.items()):
-            sent = self._signals.get(element, {}).get(other.rank)
+        looked = self._looked[self.actor.rank] | self.actor.looked
+        for element, seen in sorted(looked.items(), key=lambda one: -one[1].event):
+            sent = other.sent.get(element) or self._signals.get(element, {}).get(other.rank)
             if sent is None:
                 continue
             if not sent.orders:
                 remedy = f'  rank {other.rank} signals without sem="release": what it stored before may come later'
-                return [remedy, at(sent.where, "    ")]
+                return [remedy, self._at(sent)]
             if not seen.orders:
-                remedy = (
-                    '  the wait has no sem="acquire" at scope="sys": what it loads next may be older than the signal'
-                )
-                return [remedy, at(seen.where, "    ")]
+                remedy = '  the wait has no sem="acquire" at scope="sys": what it loads may be older than the signal'
+                return [remedy, self._at(seen)]
             if sent.event < number:
-                remedy = (
-                    "  the signal that it waits for was sent before that: signal after the last store, and wait for all"
-                )
-                return [remedy, at(sent.where, "    ")]
+                remedy = f"  the signal that it waits for was sent before that: {_LAST}"
+                return [remedy, self._at(sent)]
         return [f"  it {_NO_WAIT.format(other.rank)}"]
+
+    def _at(self, signal: Touched) -> Said:
+        return at(self._events[signal.event].where, "    ")
 
 
 def _is_load(action: str) -> bool:
     return action.startswith("load")
-
-
-def _race(other: RankActor, where: Place, *parts: str | Said) -> Race:
-    race = Race(*parts)
-    race.other = other.program, where
-    return race

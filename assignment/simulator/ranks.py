@@ -6,10 +6,10 @@ what on every order.
 """
 
 import contextvars
-import random
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple, NoReturn
 
 import numpy as np
@@ -21,17 +21,20 @@ from assignment.protocol.said import Said
 from . import calls
 from .calls import Call
 from .clocks import RankRaces
-from .faults import Deadlock, Program, at
+from .faults import Deadlock, MemoryFault, Program, at
 from .launch import one_at_a_time
 from .meeting import variables
 from .numerics import ADDRESS
-from .programs import SCHEDULES, Programs, Running
+from .programs import Programs, Running, Schedule
 from .regions import HeapTensor, Region
 from .semantic import builder, semantic
 from .shadow import Shadow
 from .watch import Watch
 
+_SCHEDULE = Schedule("by priorities", is_weak=False)  # some rank or program is far behind, which finds most
 _RESIDENT = 132  # programs of each launch that a schedule begins with
+_BYTES = np.dtype(np.uint8)
+_TURNS = 64
 _SHOWN = 6  # programs of a deadlock
 
 
@@ -94,6 +97,10 @@ class _Rank(calls.Rank):
         if region.owner not in (None, self.number):
             self.programs.moves(region, action, pieces, unit, requested)
 
+    def found(self, fault: MemoryFault) -> None:
+        """Raise a fault when all has ended, unless another one tells its cause."""
+        self._world.found = self._world.found or (self.number, fault)
+
     def owns(self, tensor: torch.Tensor) -> None:
         """Note an argument of a launch: other ranks cannot reach it."""
         self._world.owners.setdefault(tensor.untyped_storage().data_ptr(), set()).add(self.number)
@@ -116,6 +123,7 @@ class World:
         self.races = RankRaces(len(self._calls), self._calls[0].warn)
         self.n_ranks = len(self._calls)
         self.heap: list[HeapTensor] = []
+        self.found: tuple[int, MemoryFault] | None = None  # a rank's fault, whose cause another one may tell
         self.owners: dict[int, set[int]] = {}  # of storages that are not on the heap
         self.transfers: list[Transfer] = []  # of all launches, in the order in which they end
         self.programs = _Programs(f"{self._calls[0].seed} ranks", self)
@@ -133,6 +141,37 @@ class World:
         """Run host code of each rank to its end; what one raises ends all, and is raised with its `rank`."""
         with one_at_a_time, self._calls[0]:
             self.programs.play(list(zip(self._calls, hosts, strict=True)))
+        if self.found and not self._has_nans():
+            rank, fault = self.found
+            self._calls[rank].faults.append(fault)
+            raise _of_rank(rank, fault)
+
+    def _has_nans(self) -> bool:
+        """Return whether an input is NaN somewhere, or an operation has made one: unwritten memory need not be why."""
+        heap = {part.tensor.untyped_storage().data_ptr() for part in self.heap}
+        given = [x for call in self._calls for x in call.inputs if x.untyped_storage().data_ptr() not in heap]
+        floats = [x for x in given if x.is_floating_point()]
+        return any(call.nans for call in self._calls) or any(bool(x.float().isnan().any()) for x in floats)
+
+    def host_stores(self, rank: int, before: Sequence[np.ndarray]) -> None:
+        """Check and record what host code has stored to the rank's heap, of which this lay there before."""
+        self.races.begin_of(rank, f"host code of rank {rank}")
+        for (part, region), old in zip(self._heap_of(rank), before, strict=True):
+            changed = np.flatnonzero(region.memory(_BYTES) != old)
+            if changed.size:
+                pieces, which = np.unique(region.shadow_offsets(changed) // part.shadow.unit, return_index=True)
+                name = partial(_name, region, changed[which])
+                self.races.store(part.shadow, pieces, name, np.zeros(pieces.size, bool), None)
+        self.races.end()
+        self.races.end_launch(rank)
+
+    def lies(self, rank: int) -> list[np.ndarray]:
+        """Return what lies on a rank's heap."""
+        return [region.memory(_BYTES).copy() for _, region in self._heap_of(rank)]
+
+    def _heap_of(self, rank: int) -> list[tuple[HeapTensor, Region]]:
+        own = [part for part in self.heap if part.rank == rank]
+        return [(part, Region(part.name, part.tensor, 0, is_input=False)) for part in own]
 
 
 class _Programs(Programs):
@@ -141,16 +180,16 @@ class _Programs(Programs):
     now: _Member
 
     def __init__(self, seed: str, world: World) -> None:
-        schedule = random.Random(seed).choice(SCHEDULES)._replace(is_weak=False)
-        super().__init__(_leave, variables, lambda address, where: ("", None), 1, schedule, seed)
+        super().__init__(_leave, variables, lambda address, where: ("", None), 1, _SCHEDULE, seed)
         self._world = world
         self._launches: list[_Launch] = []  # that run
+        self._before: dict[int, list[np.ndarray]] = {}  # what lay on a rank's heap when its host code went on
 
     def play(self, hosts: Sequence[tuple[Call, Callable[[], None]]]) -> None:
         """Run all to their end."""
         self._hub = getcurrent()
         for rank, (call, host) in enumerate(hosts):
-            self._begin_one(_host(call, host), (0, 0, 0), contextvars.copy_context(), rank)
+            self._begin_one(partial(self._run_host, rank, call, host), (0, 0, 0), contextvars.copy_context(), rank)
         try:
             while self._live:
                 self._begin_more(_RESIDENT, is_first=True)
@@ -162,8 +201,15 @@ class _Programs(Programs):
                     running.coroutine.throw(GreenletExit)
             self._live, self._awake, self._woken, self._asleep, self._launches = [], [], [], [], []
 
+    def _run_host(self, rank: int, call: Call, host: Callable[[], None], _: Program) -> None:
+        calls.switch_to(call)
+        self._before[rank] = self._world.lies(rank)
+        host()
+        self._world.host_stores(rank, self._before[rank])
+
     def launch(self, rank: _Rank, run_one: Callable[[Program], None], ids: Sequence[Program]) -> None:
         """Run the programs of a launch; called by host code, which sleeps until they have ended."""
+        self._world.host_stores(rank.number, self._before[rank.number])
         at_once = self.held(builder.options.num_warps)
         call, enter, n_launch = calls.current(), builder.leave(), calls.current().n_launches
         context = contextvars.copy_context()  # NumPy's handling of floating point errors
@@ -174,9 +220,16 @@ class _Programs(Programs):
             self._hub.switch()
         finally:
             launch.enter()
+        self._before[rank.number] = self._world.lies(rank.number)
         for (owner, _, action), (moved, requested) in launch.moved.items():
             ends = (rank.number, owner) if action == "stored" else (owner, rank.number)
             self._world.transfers.append(Transfer(builder.watch.kernel, n_launch, *ends, int(moved.sum()), requested))
+
+    def meet(self, where: Hashable = None) -> None:
+        """Let others go first; all others after some turns at one place, where the program may poll by plain loads."""
+        if self._met.get(where, 0) % _TURNS == _TURNS - 1:
+            self.now.priority = min(one.priority for one in self._live) - self._rng.random()
+        super().meet(where)
 
     def moves(self, region: Region, action: str, pieces: np.ndarray, unit: int, requested: int) -> None:
         """Count what the program that runs moves between ranks."""
@@ -242,8 +295,7 @@ class _Programs(Programs):
                 member.launch.host.coroutine.throw(type(error), error, error.__traceback__)
         except Exception as raised:
             error = raised
-        vars(error)["rank"] = member.rank
-        raise error
+        raise _of_rank(member.rank, error)
 
     @staticmethod
     def _reach(addresses: np.ndarray) -> tuple[int, int]:
@@ -265,11 +317,10 @@ class _Programs(Programs):
                 f"  program {one.program} of {one.launch.watch.kernel} waits for {name}, which stays {one.found[0]}"
             ]
             parts += [at(one.where, "    ")]
-            if by is not None:
-                parts += [
-                    f"    such are changed by {self._world.races.who(by)}, who does it no more",
-                    at(by.where, "      "),
-                ]
+            if by is None:
+                parts += ["    no program has sent this signal"]
+                continue
+            parts += [f"    {self._world.races.who(by)} has sent it, and does so no more", at(by.where, "      ")]
         left = {one.rank for one in map(_member, self._live) if one.launch is None}
         if ended := sorted(set(range(self._world.n_ranks)) - left):
             parts += [f"  {_ranks(ended)} {'has' if len(ended) == 1 else 'have'} ended, and can signal no more"]
@@ -280,21 +331,22 @@ class _Programs(Programs):
         return Deadlock(*parts)
 
 
+def _name(region: Region, offsets: np.ndarray, lane: int) -> str:
+    return region.name_at(int(offsets[lane]))
+
+
 def _member(running: Running) -> _Member:
     assert isinstance(running, _Member)
     return running
 
 
+def _of_rank(rank: int, error: Exception) -> Exception:
+    vars(error)["rank"] = rank
+    return error
+
+
 def _ranks(numbers: Sequence[int]) -> str:
     return f"rank {numbers[0]}" if len(numbers) == 1 else f"ranks {', '.join(map(str, numbers))}"
-
-
-def _host(call: Call, host: Callable[[], None]) -> Callable[[Program], None]:
-    def run(_: Program) -> None:
-        calls.switch_to(call)
-        host()
-
-    return run
 
 
 def _entering(call: Call, enter: Callable[[], None]) -> Callable[[], None]:

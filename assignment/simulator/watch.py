@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 UNDEFINED_REMEDY = "that gives anything on a GPU; take other operands there, or leave such lanes out by tl.where"
 _MAX_NANS = 3  # places: the first is mostly where it begins
 _LEEWAY = 20_000  # steps of a program in another order, beyond a hundred times those of its first run
+_ENDLESS = 200_000  # steps of a program of several ranks
 _SAME = 1e-3  # the share by which sums in another order may differ, and nobody is told
 _LOCKS = 256  # flags that one atomic orders programs by
 _SCANNED = 1 << 24  # elements of an argument up to which a launch looks for fresh memory in it
@@ -100,7 +101,7 @@ class Watch:
         self.record: RecordedLaunch | None = None  # of what it does, for a page
         # accesses and turns of loops of the program that runs, and how many a trial may have
         self.moved = 0  # bytes that programs have loaded and stored, but for those they ask for again and again
-        self._steps, self._most_steps, self._largest = 0, math.inf, 0
+        self._steps, self._most_steps, self._largest = 0, _ENDLESS if self.rank else math.inf, 0
         # of what comes out of `if`s and `return`s: variables.py
         self.branch_types: dict[Hashable, dict[bool, KernelValue]] = {}
         self.forgotten: set[str] = set()  # names that one branch alone has bound
@@ -179,7 +180,7 @@ class Watch:
     def _run_among_ranks(self, program: Program, body: Callable[[], KernelValue]) -> None:
         """Run a program that no trial can run once more: others see at once what it stores."""
         assert self.rank is not None
-        self.rank.races.begin_of(self.rank.number, self.kernel, program)
+        self.rank.races.begin_of(self.rank.number, f"program {program} of {self.kernel}", program)
         self.undefined.begin()
         if self.cost:
             self.cost.begin(program)
@@ -299,7 +300,7 @@ class Watch:
     def step(self) -> None:
         """Count an access or a turn of a loop; raises TimeoutError in a trial that takes far longer than the first."""
         self._steps += 1
-        if self._steps > self._most_steps and self.scheduled:
+        if self._steps > self._most_steps and (self.scheduled or self.rank):
             who = f"program {self._regions.program} of {self.kernel} goes on for ever where others run beside it"
             remedy = "  a plain load need not see what others store: poll by an atomic, or by volatile=True"
             raise Deadlock(f"{Deadlock.kind}: {who}", at(place()), remedy)
@@ -463,7 +464,7 @@ class Watch:
         if not self.is_rehearsal:
             shadow, pieces = self._regions.pieces(region, offsets, values.dtype.itemsize)
             if self.rank:
-                self._refuse_unwritten(values)
+                self._tell_unwritten(region, values)
                 self.rank.moves(region, "stored", pieces, shadow.unit, values.nbytes)
             is_same = (bits(old) == bits(values)).ravel().repeat(pieces.size // offsets.size)
             self._races.store(shadow, pieces, self._namer(region, offsets, pieces), is_same, lanes)
@@ -619,15 +620,14 @@ class Watch:
             text = self._says(InputWritten, action, region, int(offsets.item(0)), remark)
             raise InputWritten(text, at(place()), "  store to memory that your function has made: torch.empty")
 
-    def _refuse_unwritten(self, values: np.ndarray) -> None:
-        """Raise where a program that met unwritten elements stores what they may have become, but no copies."""
+    def _tell_unwritten(self, region: Region, values: np.ndarray) -> None:
+        """Tell where a program stores a NaN that unwritten elements have become; a copy to fresh memory is no use."""
         used = next((use for use in self.undefined.met.values() if use.kind == UNWRITTEN), None)
-        if used is None or not is_telling(values.dtype) or values.dtype.kind == "i":
-            return
-        copied = is_unwritten(values)
-        lanes = np.isnan(values) if copied is None else np.isnan(values) & ~copied
-        if lanes.any():
-            raise Unwritten(used.text, at(used.where), "  a NaN that it stores comes of it", at(place(), "    "))
+        if self.rank and used is not None and values.dtype.kind in "fV":
+            lanes, copied = np.isnan(values), is_unwritten(values) if region.began_fresh else None
+            if (lanes if copied is None else lanes & ~copied).any():
+                fault = Unwritten(used.text, at(used.where), "  a NaN that it stores comes of it", at(place(), "    "))
+                self.rank.found(fault)
 
     def _refuse_lost_values(self, region: Region, offsets: np.ndarray, stored: np.ndarray, values: np.ndarray) -> None:
         lost = bits(stored) != bits(values)

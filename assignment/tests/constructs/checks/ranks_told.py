@@ -1,0 +1,140 @@
+"""Mistakes between ranks are told by rank and line, on every seed."""
+# mypy: disable-error-code="attr-defined"
+
+from functools import partial
+
+import torch
+import triton
+import triton.language as tl
+
+from assignment.simulator.faults import MemoryFault
+from assignment.tests.constructs.checks.common import raised, says
+from assignment.tests.constructs.checks.ranks import (
+    BLOCK,
+    ROWS,
+    SEEDS,
+    Host,
+    One,
+    barrier_kernel,
+    copy_kernel,
+    play,
+    pull,
+    push,
+    ring,
+    world,
+)
+
+
+def told(host: Host, *parts: str, n_ranks: int = 2) -> None:
+    """A mistake is told on all seeds, in these words and with the rank."""
+    for seed in SEEDS:
+        fault = raised(MemoryFault, play, host, n_ranks, seed)
+        says(fault, "on rank", *parts)
+        assert fault.rank in range(n_ranks)
+
+
+def is_wrong(host: Host, seed: int) -> bool:
+    """Return whether a mistake is told, or gives something else."""
+    try:
+        play(host, 2, seed)
+    except (MemoryFault, AssertionError):
+        return True
+    return False
+
+
+def check_pull_mistakes():
+    """What is missing at a barrier is told."""
+    for how in ("no barrier", "no wait"):
+        told(partial(pull, how=how), "race", "rank 1", "has not waited for a signal")
+    for how in ("no barrier at the end", "host, no barrier at the end"):
+        told(partial(pull, how=how), "race", "it is used again before it was read")
+    told(partial(pull, how="host, no barrier"), "race", "host code of rank", "buffer[")
+    told(partial(pull, how="relaxed"), "race", 'signals without sem="release"', 'sem="relaxed", scope="sys"')
+    for how in ("relaxed wait", "volatile wait"):
+        told(partial(pull, how=how), "race", 'the wait has no sem="acquire" at scope="sys"', "while tl.")
+    for how in ("at the scope of the GPU", "wait at the scope of the GPU"):
+        told(partial(pull, how=how), "race", 'at scope="gpu"', "a signal between ranks needs scope", "signals[")
+    told(partial(pull, how="plain"), "race", "'s signals[")
+    told(partial(pull, how="plain wait"), "race", "'s signals[", "look by an atomic")
+
+
+def check_a_ring_that_does_not_end():
+    """Ranks that wait for each other are told, and what for."""
+    told(partial(ring, how="never taken"), "deadlock", "programs of ranks 0, 1 wait", "signals[33], which stays 1")
+
+
+def check_out_of_bounds():
+    """Beyond another rank's tensor lies nothing, though memory may."""
+    told(partial(pull, how="out of bounds"), "out of bounds", "'s buffer[24]", "float32 (24,)")
+
+
+def check_push_mistakes():
+    """A signal that is too early, missing, or not waited for, and a buffer that is used too early, are told."""
+    told(partial(push, how="used again"), "race", "it is used again before it was read")
+    told(partial(push, how="signal before the last store"), "race", "signal after the last store", "gathered[")
+    assert sum(is_wrong(partial(push, how="waits for one too few"), seed) for seed in SEEDS) > 0.9 * len(SEEDS)
+    told(
+        partial(push, how="no signal"),
+        "deadlock",
+        "signals[0], which stays 3",
+        "of push_kernel on rank 0 has sent it",
+    )
+
+
+@triton.jit
+def reach_kernel(x_ptr, addresses, out, RANK: tl.constexpr, N: tl.constexpr):
+    source = tl.load(addresses + (RANK + 1) % N).to(tl.pointer_type(tl.float32))
+    tl.store(out, tl.load(source))
+
+
+def check_memory_of_another_rank():
+    """What is not on the heap cannot be reached by its address."""
+    made, ranks = world(2, 0)
+    addresses = torch.tensor([one.shard.data_ptr() for one in ranks])
+    hosts = [partial(lambda one: reach_kernel[1,](one.shard, addresses, one.out, one.number, 2), one) for one in ranks]
+    says(
+        raised(MemoryFault, made.play, hosts),
+        "out of bounds",
+        "a tensor of rank",
+        "not on the symmetric heap",
+        "tl.load(source)",
+    )
+
+
+@triton.jit
+def sum_kernel(buffers, out, n, BLOCK: tl.constexpr, HOW: tl.constexpr):
+    source = tl.load(buffers + tl.program_id(0)).to(tl.pointer_type(tl.float32))
+    at = tl.arange(0, BLOCK)
+    x = tl.load(source + at, mask=at < n)
+    if HOW == "left out":
+        x = tl.where(at < 4, x, 0.0)
+    tl.store(out + tl.program_id(0) + tl.arange(0, 1), tl.sum(x))
+
+
+def check_what_nothing_has_stored():
+    """Elements of the heap that nothing has stored are told where they are used, and not where they are left out."""
+
+    def host(one: One, how: str) -> None:
+        copy_kernel[1,](one.shard, one.buffer, 4, BLOCK)
+        barrier_kernel[1,](one.signals, one.pads, 0, one.number, 2, 1, "")
+        sum_kernel[2,](one.buffers, one.out, ROWS, 32, how)
+
+    for how in ("used", "left out"):
+        made, ranks = world(2, 0)
+        hosts = [partial(host, one, how) for one in ranks]
+        if how == "used":
+            says(
+                raised(MemoryFault, made.play, hosts),
+                "unwritten memory",
+                "'s buffer[4], which was never written",
+                "x = tl.load(",
+            )
+        else:
+            made.play(hosts)
+
+
+def check_bytes_between_ranks():
+    """What each launch moves over a link is counted: distinct bytes, and those that were asked for."""
+    made = play(pull, 2, 0)
+    pulled = {(one.n_launch, *one[2:]) for one in made.transfers if one.kernel.startswith("pull_kernel")}
+    assert pulled == {(n, origin, 1 - origin, 4 * ROWS, 4 * ROWS) for n in (3, 7, 11) for origin in (0, 1)}
