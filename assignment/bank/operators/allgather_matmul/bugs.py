@@ -61,7 +61,7 @@ the rows of a rank left out | values | if first < size: →
 a sum in 16 bits | 16_bit | {DOT} → total = tl.dot(a, b, total).to(c_ptr.dtype.element_ty).to(tl.float32) |
     gathered-summed-in-16-bits
 a_shard's last stride taken to be 1 | strides | rows * stride_am + terms * stride_ak → rows * stride_am + terms |
-    line: part = tl.load(
+    part = tl.load( / strides (1, 70)
 no checks | mistakes |     _check(a_shard, b, rows, buffer, signals, buffers, pads, rank)⏎    sizes →     sizes |
     expected a ValueError
 """,
