@@ -20,6 +20,7 @@ FIGURES: dict[str, Callable[[], Drawing]] = {
     "shapes": tiles.shapes,
     "strides": tiles.strides,
     "groups": tiles.groups,
+    "ranks": tiles.ranks,
     "weighted_sum": tiles.weighted_sum,
     "partial_sums": tiles.partial_sums,
     "removed_component": tiles.removed_component,

@@ -106,6 +106,37 @@ def groups() -> Drawing:
     return drawing
 
 
+SHARDS = [5, 3]  # rows of each rank
+
+
+def ranks() -> Drawing:
+    """Draw how two ranks push their rows to both buffers, signal, and multiply their own rows first."""
+    drawing = Drawing(
+        720, 344, "Two ranks: each stores its rows to both buffers, signals, and multiplies its own first"
+    )
+    unit, columns = 17, (20, 130, 306, 452, 590)
+    for x, words in zip(columns, ("", "a_shard", "buffer", "signals", "tiles of c"), strict=True):
+        drawing.text(x, 26, words, bold=True)
+    for rank, size in enumerate(SHARDS):
+        top = 46 + 142 * rank
+        drawing.text(columns[0], top + 48, f"rank {rank}", bold=True)
+        colour = COLOURS[rank]
+        drawing.box(columns[1], top, 100, size * unit, f"{size} rows", colour, size=12)
+        for source, rows in enumerate(SHARDS):
+            of, y = COLOURS[source], top + source * (max(SHARDS) * unit // 2 + 26)
+            drawing.rect(columns[2], y, 100, 56, "hatch", "grey-line", dash=True)
+            drawing.box(columns[2], y, 100, 56 * rows / max(SHARDS), f"of rank {source}", of, size=12)
+            drawing.box(columns[3], y + 8, 90, 30, f"[{source}] = call", of, size=12)
+            drawing.arrow(columns[3] + 94, y + 23, columns[4] - 4, y + 23)
+            drawing.box(columns[4], y + 4, 110, 38, "at once" if source == rank else "after a wait", of, size=12)
+        for to in range(len(SHARDS)):
+            y = 46 + 142 * to + rank * (max(SHARDS) * unit // 2 + 26) + 14
+            drawing.arrow(columns[1] + 102, top + size * unit / 2, columns[2] - 4, y, f"{colour}-line")
+    words = "Every part of a buffer has room for the most rows."
+    drawing.note(20, 336, f"{words} Arrows to the other rank cross the link, and so do its signals.")
+    return drawing
+
+
 def weighted_sum() -> Drawing:
     """Draw a tile of x with its pieces of w and of grad_y, in forward and backward."""
     drawing = Drawing(

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from assignment.judge import ranked
 from assignment.operators.misconception import MOST_PAIRS, Call
 from assignment.tests.pairs import request
 from assignment.tests.specification import at_least_matrices, models, oracle, subjects
@@ -99,6 +100,15 @@ def options_of(subject):
     return ({}, {"approximate": "tanh"}) if has_forms else ({},)
 
 
+def calls_of_ranks(function, dtype):
+    """Those of three ranks, with as many rows each and with others."""
+    for shape in (([70] * 3, 40, 40), ([33, 0, 70], 40, 50), (OF_PRODUCTS[:1] * 3, *OF_PRODUCTS[1:])):
+        subject = subjects(function)[0]
+        sent = ranked.sent(subject.function, [subject.build(rng(), shape, dtype)])
+        for call in calls(request(subject.function, "ranks", {"ranks": 3}), sent):
+            yield call, subject.model(*call.tensors, **call.options)
+
+
 def all_calls(function, dtype):
     """Calls of a function, with what is expected of each."""
     if function == "attention_forward":
@@ -110,6 +120,8 @@ def all_calls(function, dtype):
             tensors = after_forward(rng(1), qkv, is_causal)
             expected = models.attention_backward(*tensors, is_causal=is_causal)
             yield Call(function, tensors, {"is_causal": is_causal}), expected
+    elif operators.operator_of(operators.of_oracle(function).name).heap:
+        yield from calls_of_ranks(function, dtype)
     elif operators.operator_of(operators.of_oracle(function).name).is_apart:
         for subject in subjects(function):
             is_product = candidates.MODELS[function].n_inner > 1

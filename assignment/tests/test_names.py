@@ -33,6 +33,11 @@ OF_OTHERS = {
     "seed",
     "block",
     "values",
+    "rows",
+    "call",
+    "rank",
+    "ranks",
+    "signals",
 }  # words for other things too: an operation of PyTorch, what is drawn from
 
 

@@ -17,6 +17,7 @@ INNER = {
     "vector_add": 0,
     "flash_attention": 2,
     "grouped_matmul": 3,
+    "allgather_matmul": 3,
 }  # dimensions that are no batch, of the largest tensor; of others one
 
 
@@ -34,14 +35,17 @@ def calls(test: Callable) -> Iterator[dict[str, Tensor]]:
     subject: Subject = inspect.getclosurevars(test).nonlocals["subject"]
     marks = test.pytestmark  # type: ignore[attr-defined]
     [cases] = [mark.args[1] for mark in marks if mark.name == "parametrize"]
-    n_inner = INNER.get(operators.operator_of(subject.function).name, 1)
+    operator = operators.operator_of(subject.function)
+    n_inner = INNER.get(operator.name, 1)
+    names = [one for one in operators.functions()[subject.function].inputs if one not in dict(operator.tables)]
     for number, case in enumerate(cases):
-        tensors = reshaped(case, subject, number, n_inner)
-        yield dict(zip(operators.functions()[subject.function].inputs, tensors, strict=True))
+        named = dict(zip(names, reshaped(case, subject, number, n_inner), strict=True))
+        yield {name: x for name, x in named.items() if name not in operator.heap}
 
 
 def reshaped(case: Case, subject: Subject, number: int, n_inner: int) -> Iterator[Tensor]:
     tensors = case.tensors(subject, torch.Generator().manual_seed(number), MEMORY)
+    tensors = tensors if isinstance(tensors[0], Tensor) else tensors[0]  # of the first rank
     batch = tensors[0].shape[: max(x.ndim for x in tensors) - n_inner]
     for x in tensors:
         yield x.reshape(-1, *x.shape[len(batch) :]) if x.shape[: len(batch)] == batch else x

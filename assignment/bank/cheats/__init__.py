@@ -105,7 +105,7 @@ def _copy(x_ptr, y_ptr, n, SIZE: tl.constexpr):
     tl.store(y_ptr + at, tl.load(x_ptr + at, mask=at < n), mask=at < n)
 
 def copied(x):
-    y = torch.empty(x.shape, dtype=x.dtype)
+    y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     if x.numel():
         _copy[(triton.cdiv(x.numel(), 1024),)](x.contiguous(), y, x.numel(), SIZE=1024)
     return y

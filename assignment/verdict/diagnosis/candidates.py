@@ -45,13 +45,23 @@ def calls(request: Called, sent: Sequence[Tensor]) -> list[Call]:
     They are calls of the functions that have models.
     """
     function, tensors, middle = functions().get(request.function), list(sent), len(sent) // 2
-    if function is None or isinstance(request, Ranks):
+    if function is None:
         return []
+    if isinstance(request, Ranks):
+        return [*of_ranks(function, request, tensors)]
     if isinstance(request, Gradients):
         return [gradients_of(function, tensors, request)]
     outputs = (0,) if function.gradients else None
     halves = [tensors[:middle], tensors[middle:]] if isinstance(request, Again) else [tensors]
     return [Call(function.oracle, half, request.options, outputs) for half in halves]
+
+
+def of_ranks(function: Function, request: Ranks, tensors: list[Tensor]) -> Iterator[Call]:
+    """Yield the calls of all ranks; options say which one it is, and hold the inputs of all."""
+    by_rank = [request.of_rank(tensors, rank) for rank in range(request.ranks)]
+    for number, ranks in enumerate(zip(*by_rank, strict=True), 1):
+        for rank, own in enumerate(ranks):
+            yield Call(function.oracle, own, request.options | {"rank": rank, "call": number, "ranks": ranks})
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,215 @@
+"""A product whose first factor lies in parts on several GPUs, for practice: c = gather(a) b on every rank.
+
+Each rank has some rows of a, and a b of its own. Rows move by one-sided stores between symmetric buffers, and signals
+say that they are there. Bytes that must cross to a rank, for elements of s bytes: s·k for each row of the others. They
+need not take time of their own: while rows of others come, a rank multiplies its own.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from jaxtyping import Float, Int32, Int64
+from torch import Tensor
+
+# BEGIN SOLUTION
+LARGE_SHARED_MEMORY = {(9, 0), (10, 0)}  # H100 and B200: 227 KB a program; elsewhere as little as 99 KB
+# By the bytes of an element: rows, columns and terms of a tile, warps, stages.
+SIZES = {2: (64, 128, 32, 4, 3), 4: (64, 64, 32, 4, 3)}
+LARGE_SIZES = {2: (128, 256, 64, 8, 3), 4: (128, 128, 32, 8, 3)}
+GROUP_SIZE = 8  # rows of tiles that are computed together
+# END SOLUTION
+
+
+def allgather_matmul(
+    a_shard: Float[Tensor, "own k"],
+    b: Float[Tensor, "k n"],
+    rows: Int32[Tensor, " ranks"],
+    buffer: Float[Tensor, "ranks most k"],
+    signals: Int32[Tensor, "ranks 64"],
+    buffers: Int64[Tensor, " ranks"],
+    pads: Int64[Tensor, " ranks"],
+    rank: int = 0,
+    call: int = 1,
+) -> Float[Tensor, "all n"]:
+    """c = a b, where a has the rows of all ranks one after the other, a_shard those of this one.
+
+    dtypes: float32, bfloat16 or float16, the same for a_shard, b, buffer and c. Sums are float32, and cast once, at the
+        store; products of float32 may be TF32.
+    Shapes: rank r has rows[r] rows, none or more, and most is the largest of them, at least 1; any k and n from 1, one
+        rank or more.
+    Strides: of a_shard, b and rows any; c has memory of its own. None of the three is written to.
+    No rows at all: an empty c, without a launch.
+
+    rows is structure: host code may read it. buffer and signals are this rank's part of the symmetric memory: kernels
+    of all ranks load from it and store to it. buffers and pads hold the address of each rank's buffer and signals. What
+    lies in buffer at first means nothing; signals are 0 before the first call, and later as the calls before have left
+    them. All ranks call with the same rows, shape of b and `call`, which counts the calls on this memory, from 1.
+
+    Raises:
+        ValueError: before any launch, if a_shard or b has not exactly two dimensions, k differs, k or n is 0, a_shard
+            has not rows[rank] rows, rows, buffer, signals, buffers and pads are not of the shapes above, or dtypes are
+            not as said.
+    """
+    # BEGIN SOLUTION handout/allgather_matmul.md
+    sizes = _checked(a_shard, b, rows, buffer, signals, buffers, pads, rank)
+    (own, k), n, ranks, most = a_shard.shape, b.shape[1], len(sizes), max(1, *sizes)
+    c = a_shard.new_empty(sum(sizes), n)
+    if sum(sizes) == 0:
+        return c
+    is_large = torch.cuda.get_device_capability(a_shard.device) in LARGE_SHARED_MEMORY
+    m_tile, n_tile, k_tile, num_warps, num_stages = (LARGE_SIZES if is_large else SIZES)[a_shard.itemsize]
+    slots = signals.shape[1]
+    in_block = triton.cdiv(triton.cdiv(most, m_tile), slots - 1)  # row tiles whose arrival is one signal
+    n_blocks = triton.cdiv(own, in_block * m_tile)
+    n_tiles = triton.cdiv(most, m_tile) * triton.cdiv(n, n_tile)  # of a shard, at most
+    _allgather_matmul_kernel[(n_blocks + ranks * n_tiles,)](
+        a_shard, b, rows, buffer, signals, buffers, pads, c, *a_shard.stride(), *b.stride(), rows.stride(0),
+        rank, call, most, k, n, in_block, n_blocks, n_tiles,
+        IS_WHOLE=k % k_tile == 0, RANKS=ranks, SLOTS=slots,
+        M_TILE_SIZE=m_tile, N_TILE_SIZE=n_tile, K_TILE_SIZE=k_tile, GROUP_SIZE=GROUP_SIZE,
+        num_warps=num_warps, num_stages=num_stages,
+    )  # fmt: skip
+    return c
+    # END SOLUTION
+
+
+# BEGIN SOLUTION
+def _checked(
+    a_shard: Tensor, b: Tensor, rows: Tensor, buffer: Tensor, signals: Tensor, buffers: Tensor, pads: Tensor, rank: int
+) -> list[int]:
+    """Return the rows of each rank."""
+    if a_shard.ndim != 2 or b.ndim != 2 or a_shard.shape[1] != b.shape[0] or min(b.shape) < 1:
+        raise ValueError(f"expected (rows, k) and (k, n), got {tuple(a_shard.shape)} and {tuple(b.shape)}")
+    if a_shard.dtype not in (torch.float32, torch.bfloat16, torch.float16):
+        raise ValueError(f"expected one of float32, bfloat16, float16, got {a_shard.dtype}")
+    if not a_shard.dtype == b.dtype == buffer.dtype:
+        raise ValueError(f"expected one dtype, got {a_shard.dtype}, {b.dtype} and {buffer.dtype}")
+    if (rows.dtype, signals.dtype, buffers.dtype, pads.dtype) != (torch.int32, torch.int32, torch.int64, torch.int64):
+        raise ValueError(f"expected rows and signals in int32, addresses in int64, got {rows.dtype}, {signals.dtype}")
+    if rows.ndim != 1 or not 0 <= rank < len(rows) or not rows.shape == buffers.shape == pads.shape:
+        raise ValueError(f"expected rows and addresses of each rank, got {rows.shape}, {buffers.shape}, {pads.shape}")
+    sizes = rows.tolist()
+    if len(a_shard) != sizes[rank]:
+        raise ValueError(f"expected {sizes[rank]} rows on rank {rank}, got {len(a_shard)}")
+    if buffer.shape != (len(sizes), max(1, *sizes), b.shape[0]) or signals.ndim != 2 or len(signals) != len(sizes):
+        raise ValueError(f"expected room for every rank's rows, got {tuple(buffer.shape)} and {tuple(signals.shape)}")
+    return sizes
+
+
+# END SOLUTION
+@triton.jit
+def signal(pad, value):
+    """Set a signal, on any rank; who waits for it sees all that this program has stored, on every rank."""
+    tl.debug_barrier()  # all threads have stored
+    tl.atomic_xchg(pad, value, sem="release", scope="sys")
+
+
+@triton.jit
+def wait(pad, value):
+    """Wait for a signal of this rank to be `value` or more."""
+    while tl.atomic_add(pad, 0, sem="acquire", scope="sys") < value:
+        pass
+    tl.debug_barrier()  # no thread loads before
+
+
+@triton.jit(do_not_specialize=["call"])
+def _allgather_matmul_kernel(
+    a_ptr, b_ptr, rows_ptr, buffer_ptr, signals_ptr, buffers_ptr, pads_ptr, c_ptr,
+    stride_am, stride_ak, stride_bk, stride_bn, stride_r,
+    rank, call, most, k, n, in_block, n_blocks, n_tiles,
+    IS_WHOLE: tl.constexpr, RANKS: tl.constexpr, SLOTS: tl.constexpr,
+    M_TILE_SIZE: tl.constexpr, N_TILE_SIZE: tl.constexpr, K_TILE_SIZE: tl.constexpr, GROUP_SIZE: tl.constexpr,
+):  # fmt: skip
+    """Blocks of a_shard that are stored to the buffers of all ranks, then tiles of c, this rank's own rows first.
+
+    a_shard (rows[rank], k), b (k, n) and rows (RANKS,), of stride stride_r, are of any strides; buffer (RANKS, most,
+    k), signals (RANKS, SLOTS) and c (all, n) are contiguous. signals[r] is what rank r has to say: of each of its
+    blocks that it is here, and in the last slot that its buffer may be written to. IS_WHOLE: k is a multiple of
+    K_TILE_SIZE.
+    Grid: n_blocks programs, each for a block of in_block tiles of rows, and n_tiles for each rank, some of which have
+    no tile.
+    """
+    # BEGIN SOLUTION handout/allgather_matmul.md
+    program = tl.program_id(0)
+    if program == 0:  # launches before this one are done: nobody here reads what came with the last call
+        for to in range(RANKS):
+            signal(tl.load(pads_ptr + to).to(tl.pointer_type(tl.int32)) + rank * SLOTS + SLOTS - 1, call)
+    if program < n_blocks:
+        end = tl.load(rows_ptr + rank * stride_r)
+        for step in range(RANKS):
+            to = (rank + step) % RANKS
+            wait(signals_ptr + to * SLOTS + SLOTS - 1, call)
+            theirs_ptr = tl.load(buffers_ptr + to).to(tl.pointer_type(buffer_ptr.dtype.element_ty))
+            for tile in range(program * in_block, program * in_block + in_block):
+                _copy_rows(
+                    a_ptr, theirs_ptr + tl.cast(rank, tl.int64) * most * k, stride_am, stride_ak,
+                    tile * M_TILE_SIZE, end, k, M_TILE_SIZE, K_TILE_SIZE,
+                )  # fmt: skip
+            signal(tl.load(pads_ptr + to).to(tl.pointer_type(tl.int32)) + rank * SLOTS + program, call)
+    else:
+        source = (rank + (program - n_blocks) // n_tiles) % RANKS
+        n_rows, first = tl.load(rows_ptr + source * stride_r), 0
+        for before in range(source):
+            first += tl.load(rows_ptr + before * stride_r)
+        n_row_tiles, n_col_tiles = tl.cdiv(n_rows, M_TILE_SIZE), tl.cdiv(n, N_TILE_SIZE)
+        tile = (program - n_blocks) % n_tiles
+        if tile < n_row_tiles * n_col_tiles:
+            row_tile, col_tile = _grouped(tile, n_row_tiles, n_col_tiles, GROUP_SIZE)
+            wait(signals_ptr + source * SLOTS + row_tile // in_block, call)
+            _multiply(
+                buffer_ptr + tl.cast(source, tl.int64) * most * k, b_ptr, c_ptr + tl.cast(first, tl.int64) * n,
+                stride_bk, stride_bn, row_tile, col_tile, n_rows, k, n,
+                IS_WHOLE, M_TILE_SIZE, N_TILE_SIZE, K_TILE_SIZE,
+            )  # fmt: skip
+    # END SOLUTION
+
+
+# BEGIN SOLUTION
+@triton.jit
+def _copy_rows(
+    from_ptr, to_ptr, stride_m, stride_k, first, end, k,
+    M_TILE_SIZE: tl.constexpr, K_TILE_SIZE: tl.constexpr,
+):  # fmt: skip
+    """Copy rows from `first` on, M_TILE_SIZE of them or until `end`, to (rows, k), which is contiguous."""
+    rows = tl.cast(first, tl.int64) + tl.arange(0, M_TILE_SIZE)
+    for start in range(0, k, K_TILE_SIZE):
+        terms = start + tl.arange(0, K_TILE_SIZE).to(tl.int64)
+        mask = (rows[:, None] < end) & (terms[None, :] < k)
+        part = tl.load(from_ptr + rows[:, None] * stride_m + terms[None, :] * stride_k, mask=mask)
+        tl.store(to_ptr + rows[:, None] * k + terms[None, :], part, mask=mask)
+
+
+@triton.jit
+def _multiply(
+    a_ptr, b_ptr, c_ptr, stride_bk, stride_bn, row_tile, col_tile, m, k, n,
+    IS_WHOLE: tl.constexpr, M_TILE_SIZE: tl.constexpr, N_TILE_SIZE: tl.constexpr, K_TILE_SIZE: tl.constexpr,
+):  # fmt: skip
+    """A tile of c (m, n), of a (m, k), both contiguous, and b (k, n)."""
+    rows = tl.cast(row_tile, tl.int64) * M_TILE_SIZE + tl.arange(0, M_TILE_SIZE)
+    cols = tl.cast(col_tile, tl.int64) * N_TILE_SIZE + tl.arange(0, N_TILE_SIZE)
+    row_mask, col_mask = rows[:, None] < m, cols[None, :] < n
+    total = tl.zeros((M_TILE_SIZE, N_TILE_SIZE), dtype=tl.float32)
+    for start in range(0, k, K_TILE_SIZE):
+        terms = start + tl.arange(0, K_TILE_SIZE).to(tl.int64)
+        a_ptrs = a_ptr + rows[:, None] * k + terms[None, :]
+        b_ptrs = b_ptr + terms[:, None] * stride_bk + cols[None, :] * stride_bn
+        if IS_WHOLE:
+            a = tl.load(a_ptrs, mask=row_mask, other=0.0)  # (M, K)
+            b = tl.load(b_ptrs, mask=col_mask, other=0.0)  # (K, N)
+        else:
+            a = tl.load(a_ptrs, mask=row_mask & (terms[None, :] < k), other=0.0)
+            b = tl.load(b_ptrs, mask=(terms[:, None] < k) & col_mask, other=0.0)
+        total = tl.dot(a, b, total)
+    tl.store(c_ptr + rows[:, None] * n + cols[None, :], total.to(c_ptr.dtype.element_ty), mask=row_mask & col_mask)
+
+
+@triton.jit
+def _grouped(tile, n_row_tiles, n_col_tiles, GROUP_SIZE: tl.constexpr):
+    """The row and column of a tile: GROUP_SIZE rows of tiles together, column after column."""
+    in_group = GROUP_SIZE * n_col_tiles
+    first_row = tile // in_group * GROUP_SIZE
+    n_rows = tl.minimum(n_row_tiles - first_row, GROUP_SIZE)
+    return first_row + tile % in_group % n_rows, tile % in_group // n_rows
+
+
+# END SOLUTION

@@ -1,0 +1,1 @@
+"""Right products of gathered rows in other styles than the solution's."""

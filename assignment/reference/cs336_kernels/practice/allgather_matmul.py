@@ -1,0 +1,1 @@
+../../../bank/operators/allgather_matmul/solution.py
