@@ -6,7 +6,7 @@ from typing import assert_never
 
 from assignment.calling import requests, sticky, timed
 from assignment.host.submitted import ImportedSubmission, reply_to
-from assignment.protocol.replies import Loaded, Ok, Reply
+from assignment.protocol.replies import Failed, Loaded, Ok, Reply
 from assignment.protocol.requests import Called, Direct, Load, OnSlots, Ranks, Timeable
 
 
@@ -38,6 +38,8 @@ class DirectSession:
         match request:
             case OnSlots():
                 return timed.answer(function, request)
+            case Ranks() if self._device == "cuda":
+                return Failed("calls on several ranks run in the simulator: leave --device cuda out"), []
             case Ranks():
                 return requests.on_ranks(function, request, tensors, self.submission.folder)
             case Called():

@@ -60,6 +60,8 @@ class RecorderAndPlayer:
     To record, to play and to compile are one class, because each may end both processes, and the others must know.
     """
 
+    _is_on_rank = False  # whether what is recorded now is: a rank's recorder begins anew, and no player
+
     def __init__(self, stage: Stage, rung: str | None, gpu: dict[str, int | str] | None = None) -> None:
         """Start both, and a player on the GPU with these properties, if any."""
         self._stage = stage
@@ -71,7 +73,6 @@ class RecorderAndPlayer:
         self._n_compiled = 0  # kernels that were compiled for them
         self._n_looked = 0  # times that a recorder that says it failed was asked again
         self._unplayed: list[Program] = []  # recorded alone
-        self._is_on_rank = False  # whether what is recorded now is: a rank's recorder begins anew, and no player
         self._stubs: dict[str, Recorded] = {}  # what functions say that are not written: they are not called again
         self._gpu = gpu
         self._here = TARGETS.get(int(gpu["major"]) if gpu else 9, "h100")
