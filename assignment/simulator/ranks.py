@@ -15,6 +15,7 @@ from typing import NamedTuple, NoReturn
 import numpy as np
 import torch
 from greenlet import GreenletExit, getcurrent, greenlet
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from assignment.protocol.said import Said
 
@@ -103,12 +104,17 @@ class _Rank(calls.Rank):
 
     def owns(self, tensor: torch.Tensor) -> None:
         """Note an argument of a launch: other ranks cannot reach it."""
-        self._world.owners.setdefault(tensor.untyped_storage().data_ptr(), set()).add(self.number)
+        storage = tensor.untyped_storage()
+        reference, ranks = self._world.owners.get(storage.data_ptr(), (None, {self.number}))
+        if reference is None or reference.expired():
+            reference, ranks = StorageWeakRef(storage), {self.number}
+        self._world.owners[storage.data_ptr()] = reference, ranks | {self.number}
 
     def whose(self, storage: int) -> str:
         """Return "rank 1" for a storage of another rank, that is not on the heap."""
-        owners = self._world.owners.get(storage, {self.number})
-        return "" if self.number in owners else f"rank {min(owners)}"
+        reference, ranks = self._world.owners.get(storage, (None, {self.number}))
+        is_free = reference is None or reference.expired()
+        return "" if is_free or self.number in ranks else f"rank {min(ranks)}"
 
 
 class World:
@@ -124,7 +130,9 @@ class World:
         self.n_ranks = len(self._calls)
         self.heap: list[HeapTensor] = []
         self.found: tuple[int, MemoryFault] | None = None  # a rank's fault, whose cause another one may tell
-        self.owners: dict[int, set[int]] = {}  # of storages that are not on the heap
+        self.owners: dict[
+            int, tuple[StorageWeakRef, set[int]]
+        ] = {}  # ranks, by address, of storages that are not on the heap
         self.transfers: list[Transfer] = []  # of all launches, in the order in which they end
         self.programs = _Programs(f"{self._calls[0].seed} ranks", self)
         for number, call in enumerate(self._calls):
@@ -308,7 +316,8 @@ class _Programs(Programs):
         for one in asleep:
             shown.setdefault((one.rank, one.where), one)
         ranks = sorted({one.rank for one in asleep})
-        text = f"{Deadlock.kind}: {len(asleep)} programs of {_ranks(ranks)} wait, and nothing changes any more"
+        who = "1 program waits" if len(asleep) == 1 else f"{len(asleep)} programs wait"
+        text = f"{Deadlock.kind}: {who} ({_ranks(ranks)}), and nothing changes any more"
         parts: list[str | Said] = [text]
         for one in list(shown.values())[:_SHOWN]:
             assert one.launch is not None

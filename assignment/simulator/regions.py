@@ -8,7 +8,7 @@ tensor lies there.
 import ctypes
 import gc
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -149,10 +149,8 @@ class Regions:
     def tagged(self, addresses: np.ndarray) -> np.ndarray:
         """Return addresses with the numbers of the tensors of the heap in which they lie."""
         for region in self._heap.values():
-            is_there = (addresses >= np.uint64(region.address)) & (
-                addresses < np.uint64(region.address + region.nbytes)
-            )
-            addresses = np.where(is_there, addresses + (region.tagged_address - np.uint64(region.address)), addresses)
+            offsets = addresses - np.uint64(region.address)  # what lies before wraps around
+            addresses = np.where(offsets < np.uint64(region.nbytes), region.tagged_address + offsets, addresses)
         return addresses
 
     def __iter__(self) -> Iterator[Region]:
@@ -166,11 +164,7 @@ class Regions:
     def admit(self, name: str, tensor: torch.Tensor) -> Region:
         """Add an argument; its address as the kernel gets it is the region's tagged_address."""
         number, on = len(self._by_number) + 1, self._heap.get(tensor.untyped_storage().data_ptr())
-        if on and (on.address, on.tensor.shape, on.tensor.stride()) == (
-            tensor.data_ptr(),
-            tensor.shape,
-            tensor.stride(),
-        ):
+        if on and on.tensor.is_set_to(tensor):
             return on
         region = Region(name, tensor, number, on is None and self._is_input(tensor))
         if on:
@@ -252,17 +246,15 @@ class Regions:
         for tensor in [*arguments, *self._inputs, *others]:
             if tensor.data_ptr() <= address < tensor.data_ptr() + Layout.of(tensor).nbytes:
                 if other := self.whose(tensor.untyped_storage().data_ptr()):
-                    self._refuse_other(action, other)
+                    text = f"{OutOfBounds.kind}: program {self.program} of {self._kernel} {action} a tensor of {other}"
+                    remedy = "  it is not on the symmetric heap: no other rank can reach it"
+                    raise OutOfBounds(text, at(place()), remedy)
                 region = Region("(a tensor)", tensor, 0, self._is_input(tensor))
                 self._strays.append(region)
                 return region
         who = f"program {self.program} of {self._kernel}"
         text = f"{OutOfBounds.kind}: {who} {action} address {address & int(ADDRESS):#x}, of no tensor"
         raise OutOfBounds(text, at(place()))
-
-    def _refuse_other(self, action: str, other: str) -> NoReturn:
-        text = f"{OutOfBounds.kind}: program {self.program} of {self._kernel} {action} a tensor of {other}"
-        raise OutOfBounds(text, at(place()), "  it is not on the symmetric heap: no other rank can reach it")
 
     def _widen(self, region: Region, addresses: np.ndarray, width: int, action: str) -> None:
         """Let the region reach a tensor of which it is a view, if all addresses then lie inside.

@@ -302,7 +302,8 @@ class Watch:
         self._steps += 1
         if self._steps > self._most_steps and (self.scheduled or self.rank):
             who = f"program {self._regions.program} of {self.kernel} goes on for ever where others run beside it"
-            remedy = "  a plain load need not see what others store: poll by an atomic, or by volatile=True"
+            instead = 'an atomic, with sem="acquire", scope="sys"' if self.rank else "an atomic, or by volatile=True"
+            remedy = f"  a plain load need not see what others store: poll by {instead}"
             raise Deadlock(f"{Deadlock.kind}: {who}", at(place()), remedy)
         if self._steps > self._most_steps:
             raise TimeoutError("this trial takes ten times as many steps as the program")

@@ -60,7 +60,7 @@ def check_pull_mistakes():
 
 def check_a_ring_that_does_not_end():
     """Ranks that wait for each other are told, and what for."""
-    told(partial(ring, how="never taken"), "deadlock", "programs of ranks 0, 1 wait", "signals[33], which stays 1")
+    told(partial(ring, how="never taken"), "deadlock", "2 programs wait (ranks 0, 1)", "signals[33], which stays 1")
 
 
 def check_out_of_bounds():
