@@ -107,8 +107,8 @@ def twice(rows):
     return torch.stack([rows, rows + 1], 1)[:, 0]
 
 
-RANKS = Subject("allgather_matmul", inputs, models.allgather_matmul)
 ALONE = Subject("allgather_matmul", of_one_rank, models.allgather_matmul)
+RANKS = Subject("allgather_matmul", inputs, models.allgather_matmul)
 TWO = shapes({"two ranks": ([TILE, TILE], TILE, TILE)})
 PLAIN = TWO | shapes(
     {
@@ -211,7 +211,7 @@ def traffic(points, claim, cases):
 
 
 test_values = values(
-    5, "allgather_matmul returns the rows of all ranks times b, on 2 to 4 ranks, in float32", RANKS, PLAIN
+    10, "allgather_matmul returns the rows of all ranks times b, on 2 to 4 ranks, in float32", RANKS, PLAIN
 )
 test_uneven = values(2, "allgather_matmul is right where ranks have different numbers of rows", RANKS, UNEVEN)
 test_empty = values(1, "allgather_matmul is right where ranks have no rows", RANKS, EMPTY)
