@@ -94,6 +94,7 @@ MODELS_BY_NAME = {
     "another-calls-rows": of_shards(of_another_call),
 }
 PRODUCT: list[Misconception] = [
-    replace(one, name=f"gathered-{one.name}", model=of_product(one.model)) for one in MISCONCEPTIONS
+    replace(one, name=f"gathered-{one.name}", says=one.says.replace("result", "c"), model=of_product(one.model))
+    for one in MISCONCEPTIONS
 ]
 MODELS = {"allgather_matmul": Models([*table("allgather_matmul", TOLD, MODELS_BY_NAME), *PRODUCT], WRONG, n_inner=2)}
