@@ -101,12 +101,12 @@ def options_of(subject):
 
 
 def calls_of_ranks(function, dtype):
-    """Those of three ranks, with as many rows each and with others."""
+    """Those of three ranks, two each, with as many rows each and with others."""
     for shape in (([70] * 3, 40, 40), ([33, 0, 70], 40, 50), (OF_PRODUCTS[:1] * 3, *OF_PRODUCTS[1:])):
         subject = subjects(function)[-1]
-        ranks: Any = subject.build(rng(), shape, dtype)
-        sent = ranked.sent(subject.function, [ranks])
-        for call in calls(request(subject.function, "ranks", {"ranks": 3}), sent):
+        both: Any = [subject.build(rng(seed), shape, dtype) for seed in range(2)]
+        sent = ranked.sent(subject.function, both)
+        for call in calls(request(subject.function, "ranks", {"ranks": 3, "calls": 2}), sent):
             yield call, subject.model(*call.tensors, **call.options)
 
 

@@ -37,6 +37,7 @@ OF_OTHERS = {
     "call",
     "rank",
     "ranks",
+    "others",
     "signals",
 }  # words for other things too: an operation of PyTorch, what is drawn from
 

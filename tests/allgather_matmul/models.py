@@ -1,6 +1,7 @@
 """What a product of gathered rows returns, and how far a right kernel may be from it: see tests/compare.py."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from torch import Tensor
 
@@ -10,6 +11,6 @@ from tests.matmul import models
 
 
 def allgather_matmul(
-    a_shard: Tensor, b: Tensor, *others: Tensor, rank: int = 0, call: int = 1, ranks: Sequence[Sequence[Tensor]] = ()
+    a_shard: Tensor, b: Tensor, *heap: Tensor, rank: int = 0, ranks: Sequence[Sequence[Tensor]] = (), **others: Any
 ) -> dict[str, Expected]:
     return models.matmul(oracle.gathered(a_shard, rank, ranks), b)

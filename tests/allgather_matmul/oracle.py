@@ -18,8 +18,12 @@ def allgather_matmul(
     rank: int = 0,
     call: int = 1,
     ranks: Sequence[Sequence[Tensor]] = (),
+    others: Sequence[Sequence[Sequence[Tensor]]] = (),
 ) -> Float[Tensor, "all n"]:
-    """c = a b, where a has the rows of all ranks one after the other; `ranks` are the inputs of each."""
+    """c = a b, where a has the rows of all ranks, one after the other.
+
+    `ranks` are the inputs of each, `others` those of other calls.
+    """
     return gathered(a_shard, rank, ranks).double() @ b.double()
 
 

@@ -63,6 +63,15 @@ def left_out(call: Call, shards: Shards) -> Iterator[Tensor]:
         yield torch.cat([shard if i in kept else 0 * shard for i, shard in enumerate(shards)])
 
 
+def of_another_call(call: Call, shards: Shards) -> Iterator[Tensor]:
+    """The rows of another call, of all other ranks or of one."""
+    rank = call.options["rank"]
+    for ranks in call.options.get("others", ()):
+        theirs = [inputs[0].double() for inputs in ranks]
+        for taken in [{*range(len(shards))} - {rank}, *({i} for i in range(len(shards)))]:
+            yield torch.cat([theirs[i] if i in taken else shard for i, shard in enumerate(shards)])
+
+
 def fitted(shard: Tensor, rows: int) -> Tensor:
     """Return the first rows of a shard; zeros where it has no more."""
     return torch.cat([shard[:rows], shard.new_zeros(max(rows - len(shard), 0), shard.shape[1])])
@@ -76,13 +85,16 @@ own-rows-for-all | algorithm | Your c has this rank's own rows in place of anoth
     and to which part of theirs are own rows stored?
 a-rank-left-out | algorithm | Your c has zeros in place of a rank's rows | To whom are rows sent, and is every rank's
     part of buffer multiplied?
+another-calls-rows | algorithm | Your c has rows of another call | Do others store to buffer before it was read?
 """
 MODELS_BY_NAME = {
     "another-ranks-rows": of_shards(of_another),
     "own-rows-for-all": of_shards(of_own),
     "a-rank-left-out": of_shards(left_out),
+    "another-calls-rows": of_shards(of_another_call),
 }
 PRODUCT: list[Misconception] = [
-    replace(one, name=f"gathered-{one.name}", model=of_product(one.model)) for one in MISCONCEPTIONS
+    replace(one, name=f"gathered-{one.name}", says=one.says.replace("result", "c"), model=of_product(one.model))
+    for one in MISCONCEPTIONS
 ]
 MODELS = {"allgather_matmul": Models([*table("allgather_matmul", TOLD, MODELS_BY_NAME), *PRODUCT], WRONG, n_inner=2)}

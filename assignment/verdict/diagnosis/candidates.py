@@ -57,11 +57,13 @@ def calls(request: Called, sent: Sequence[Tensor]) -> list[Call]:
 
 
 def of_ranks(function: Function, request: Ranks, tensors: list[Tensor]) -> Iterator[Call]:
-    """Yield the calls of all ranks; options say which one it is, and hold the inputs of all."""
-    by_rank = [request.of_rank(tensors, rank) for rank in range(request.ranks)]
-    for number, ranks in enumerate(zip(*by_rank, strict=True), 1):
+    """Yield the calls of all ranks; options say which one it is, and hold the inputs of all, in other calls too."""
+    by_call = [*zip(*(request.of_rank(tensors, rank) for rank in range(request.ranks)), strict=True)]
+    for number, ranks in enumerate(by_call, 1):
+        others = [call for call in by_call if call is not ranks]
         for rank, own in enumerate(ranks):
-            yield Call(function.oracle, own, request.options | {"rank": rank, "call": number, "ranks": ranks})
+            options = {"rank": rank, "call": number, "ranks": ranks, "others": others}
+            yield Call(function.oracle, own, request.options | options)
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,8 @@ signals without the rows | values | mask = (rows < own) & (terms < k) →
     mask = (rows < own) & (terms < k) & (to * rank == 0) | line: a = tl.load(a_ptrs
 sends rows twice | traffic | {TILES} → for again in range(0, 2 * own, M_TILE_SIZE):⏎        first = again % (own +
     (-own) % M_TILE_SIZE)⏎ | twice / times
-the buffer is used again before it was read | calls | {FREE} → pass | line: tl.store(theirs_ptr
+the buffer is used again before it was read | calls | {FREE} → pass |
+    tl.store(theirs_ptr / another-calls-rows
 waits for any call's signal | calls | {HERE} → wait(signals_ptr + source * SLOTS, 1) | line: a = tl.load(a_ptrs
 the copy of another rank | values | {FROM} → a_ptrs = buffer_ptr + (tl.cast((source + 1) % ranks, tl.int64) * most +
     rows) * k | {HERE} → {HERE}⏎        wait(signals_ptr + (source + 1) % ranks * SLOTS, call) | another-ranks-rows
