@@ -14,7 +14,8 @@ operations      the operations of PyTorch that are played; `misuse` looks at the
 labels          where the value of each element comes from; `known_values` keeps them, `derivations` derives more
 work            whether a result was computed by kernels, with reasons
 play            plays a program on graded inputs, in the simulator; `missing_results` says what no program stored
-gpu_player      plays it on a GPU; `prepared` ones many times
+ranks           plays the programs of several ranks together, on one symmetric heap
+gpu_player      plays it on a GPU; `prepared` ones many times, and one rank's beside others by `gpu_ranks`
 launch_compiler  compiles its launches for GPUs that are not present
 session         the conversation with the judge
 """

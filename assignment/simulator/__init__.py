@@ -30,6 +30,7 @@ the interpreter's plan (run the kernel as Python, once per program) and replaces
                 `stores` what others do not see yet
     ranks       several GPUs in one process: launches of all of them run together, and `clocks` says which of their
                 accesses are ordered
+    ranks       runs launches of several ranks together, `clocks` order what they do; `on_ranks` sets up a call
     autotune    takes the first fitting configuration instead of timing all
     host        stands in for the GPU: Triton's driver; `one_gpu` is torch.cuda with the `properties` of a GPU and
                 its `streams`; fresh memory is NaN

@@ -152,8 +152,7 @@ def test_a_peer_of_wide_rows_is_not_asked_for_narrow_ones(monkeypatch):
     submitted = types.SimpleNamespace(contestant=lambda: types.SimpleNamespace(name="submission"))
     made = bench.Bench(submitted, peers, None, ROOF)  # type: ignore[arg-type]
     asked = {
-        d: [one.name for one in made._contestants(rmsnorm.workload(64, d, bench.torch.bfloat16))]
-        for d in (2048, 4096)
+        d: [one.name for one in made._contestants(rmsnorm.workload(64, d, bench.torch.bfloat16))] for d in (2048, 4096)
     }
     assert "torch_norm" not in asked[2048]
     assert "torch_norm" in asked[4096]
