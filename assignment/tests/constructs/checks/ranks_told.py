@@ -134,6 +134,30 @@ def check_what_nothing_has_stored():
             made.play(hosts)
 
 
+@triton.jit
+def flag_kernel(flag, out):
+    if tl.program_id(0) == 0:
+        tl.atomic_xchg(flag, 1, sem="release")
+    else:
+        while tl.atomic_add(flag, 0, sem="acquire") != 1:
+            pass
+        tl.store(out, 1.0)
+
+
+def check_a_flag_that_nothing_has_set():
+    """A flag is told that a program looks at before another has set it: fresh memory holds anything."""
+    n_told = 0
+    for seed in SEEDS:
+        made, [one] = world(1, seed)
+        made.play([partial(lambda one: flag_kernel[2,](torch.zeros(1, dtype=torch.int32), one.out), one)])
+        try:
+            made.play([partial(lambda one: flag_kernel[2,](torch.empty(1, dtype=torch.int32), one.out), one)])
+        except MemoryFault as fault:
+            says(fault, "unwritten memory", "flag[0], which was never written", "!= 1")
+            n_told += 1
+    assert n_told > 0.2 * len(SEEDS)
+
+
 def check_bytes_between_ranks():
     """What each launch moves over a link is counted: distinct bytes, and those that were asked for."""
     made = play(pull, 2, 0)
