@@ -103,6 +103,19 @@ def check_memory_of_another_rank():
 
 
 @triton.jit
+def table_kernel(x_ptr, addresses):
+    source = tl.load(addresses.to(tl.pointer_type(tl.pointer_type(tl.float32))))
+    tl.store(source, tl.load(x_ptr))
+
+
+def check_a_table_of_pointers():
+    """Addresses come as integers; a pointer that is loaded is refused where it is."""
+    made, [one] = world(1, 0)
+    host = partial(lambda one: table_kernel[1,](one.shard, one.buffers), one)
+    says(raised(NotImplementedError, made.play, [host]), "load an int64, and cast it to a pointer")
+
+
+@triton.jit
 def sum_kernel(buffers, out, n, BLOCK: tl.constexpr, HOW: tl.constexpr):
     source = tl.load(buffers + tl.program_id(0)).to(tl.pointer_type(tl.float32))
     at = tl.arange(0, BLOCK)
