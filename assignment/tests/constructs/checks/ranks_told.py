@@ -46,8 +46,8 @@ def check_pull_mistakes():
     """What is missing at a barrier is told."""
     for how in ("no barrier", "no wait"):
         told(partial(pull, how=how), "race", "rank 1", "has not waited for a signal")
-    told(partial(pull, how="gives up"), "race", "tl.load(source + at, mask=mask)")
-    for how in ("no barrier at the end", "host, no barrier at the end"):
+    told(partial(pull, how="gives up"), "race", "tl.load(source + at, mask=mask, ")
+    for how in ("no barrier at the end", "host, no barrier at the end", "volatile, no barrier at the end"):
         told(partial(pull, how=how), "race", "it is used again before it was read")
     told(partial(pull, how="host, no barrier"), "race", "host code of rank", "buffer[")
     told(partial(pull, how="relaxed"), "race", 'signals without sem="release"', 'sem="relaxed", scope="sys"')
