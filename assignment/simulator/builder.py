@@ -173,7 +173,7 @@ class Builder(Elementwise):
     # memory
 
     def load(self, ptrs: Handle, mask: Handle | np.ndarray | None, other: Handle | None, is_volatile: bool) -> Handle:
-        ty = ptrs.get_element_ty()
+        ty = _element_type(ptrs)
         fill = None if other is None else other.data
         if isinstance(mask, Handle) and mask.dtype.scalar != tl.int1:  # Triton says so of a store, and fails at a load
             raise ValueError(f"Mask must have boolean scalar type, got {mask.dtype}: write a comparison")
@@ -193,7 +193,7 @@ class Builder(Elementwise):
         return values
 
     def store(self, ptrs: Handle, value: Handle, mask: Handle | np.ndarray | None) -> None:
-        values = convert(value.data, numpy_type(ptrs.get_element_ty()))
+        values = convert(value.data, numpy_type(_element_type(ptrs)))
         access.store(self.watch, ptrs.data, values, array_of(mask))
 
     def create_descriptor_load(self, desc: interpreter.TensorDescHandle, indices: list[Handle], *hints: Hint) -> Handle:
@@ -355,6 +355,13 @@ def _offsets(sizes: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
     """Return how many bytes after the first each element of a block lies, modulo 2⁶⁴."""
     along = [np.arange(n, dtype=np.uint64) * np.uint64(by % 2**64) for n, by in zip(sizes, strides, strict=True)]
     return functools.reduce(np.add.outer, along)
+
+
+def _element_type(ptrs: Handle) -> tl.dtype:
+    """Return the type of what pointers point to."""
+    if ptrs.dtype.scalar.element_ty.is_ptr():
+        raise NotImplementedError(f"a table of pointers {UNSUPPORTED}: load an int64, and cast it to a pointer")
+    return ptrs.get_element_ty()
 
 
 def array_of(mask: Handle | np.ndarray | None) -> np.ndarray | None:

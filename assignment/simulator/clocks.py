@@ -5,7 +5,7 @@ only if the program's clock knows it. A launch begins with all that its rank's e
 passes a clock on to other ranks only at scope="sys", where one side releases and the other one acquires.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -74,6 +74,7 @@ class RankRaces(Races):
         self._is_first = np.zeros(0, bool)  # which elements the store that runs is the first to store to
         self._signals: dict[Element, dict[int, Touched]] = {}  # by rank: its last update
         self._loads = [(f"loaded by {rank}", f"loaded again by {rank}") for rank in range(n_ranks)]
+        self._polls = [(f"polled by {rank}", f"polled again by {rank}") for rank in range(n_ranks)]  # atomics may
 
     def who(self, event: RaceEvent) -> str:
         """Return whose an event is."""
@@ -137,15 +138,20 @@ class RankRaces(Races):
             own = (same > shadow.of("store").take(index)) & ~self._is_foreign(same)
             self._check(shadow, index, ("same",), "loads", name, is_same=np.ones(index.shape, bool))
         self._check(shadow, index, ("store",), "loads", name, but=own)
+        event = self._event("loaded")
         if self.actor.polled is not None:
             if self.actor.order.is_between_programs and self.actor.order.acquires:
                 self.acquire(self.actor.polled.ravel()[:_FLAGS].tolist())
             self.actor.polled = None
-            self._look(shadow, index, self._event("looked at"))
+            self._look(shadow, index, event)
+            self._keep(shadow, index, event, self._polls)
             return
         self._check(shadow, index, ("atomic",), "loads", name)
-        event = self._event("loaded")
-        first, again = self._loads[self.actor.rank]
+        self._keep(shadow, index, event, self._loads)
+
+    def _keep(self, shadow: Shadow, index: np.ndarray, event: int, marks: Sequence[tuple[str, str]]) -> None:
+        """Mark a read."""
+        first, again = marks[self.actor.rank]
         is_kept = self._is_foreign(shadow.of(first).take(index))
         shadow.of(first)[index[~is_kept]] = event
         if is_kept.any():
@@ -153,7 +159,7 @@ class RankRaces(Races):
 
     def store(self, shadow: Shadow, index: np.ndarray, name: Name, is_same: np.ndarray, lanes: Lanes | None) -> None:
         """Check and record a write; `is_same` marks the elements that had these values already."""
-        loads = [mark for of in self._loads for mark in of if mark in shadow.marks]
+        loads = [mark for of in self._loads + self._polls for mark in of if mark in shadow.marks]
         self._is_first = (shadow.of("store").take(index) == 0) & (shadow.of("same").take(index) == 0)
         self._check(shadow, index, tuple(loads), "stores to", name, is_same)
         super().store(shadow, index, name, is_same, lanes)

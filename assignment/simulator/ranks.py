@@ -36,6 +36,7 @@ _SCHEDULE = Schedule("by priorities", is_weak=False)  # some rank or program is 
 _RESIDENT = 132  # programs of each launch that a schedule begins with
 _BYTES = np.dtype(np.uint8)
 _TURNS = 64
+_COUNTED = 1_000  # turns in which a program may give up a wait while all others stand still
 _SHOWN = 6  # programs of a deadlock
 
 
@@ -79,6 +80,7 @@ class _Member(Running):
 
     rank: int = 0
     launch: _Launch | None = None  # that it belongs to; None for host code
+    turns: dict[int, Hashable] = field(default_factory=dict)  # its variables when it last found the same, by addresses
 
 
 class _Rank(calls.Rank):
@@ -192,6 +194,8 @@ class _Programs(Programs):
         self._world = world
         self._launches: list[_Launch] = []  # that run
         self._before: dict[int, list[np.ndarray]] = {}  # what lay on a rank's heap when its host code went on
+        self._alone: _Member | None = None  # a program that goes on while others stand still,
+        self._n_alone = 0  # and how often it has found the same again
 
     def play(self, hosts: Sequence[tuple[Call, Callable[[], None]]]) -> None:
         """Run all to their end."""
@@ -235,9 +239,22 @@ class _Programs(Programs):
 
     def meet(self, where: Hashable = None) -> None:
         """Let others go first; all others after some turns at one place, where the program may poll by plain loads."""
+        if self.now is self._alone:
+            return
         if self._met.get(where, 0) % _TURNS == _TURNS - 1:
             self.now.priority = min(one.priority for one in self._live) - self._rng.random()
         super().meet(where)
+
+    def asked(self, addresses: np.ndarray, values: np.ndarray, has_changed: bool = False) -> None:
+        """Let a program that finds the same again sleep; one that counts its turns may give up: others stand still."""
+        me, key = self.now, hash(addresses.tobytes())
+        if not has_changed and me.asked.get(key) == hash(values.tobytes()) and self._n_alone < _COUNTED:
+            before, me.turns[key] = me.turns.get(key), self._variables()
+            if before != me.turns[key]:
+                self._alone, self._n_alone = me, self._n_alone + 1
+                return
+        self._alone = None
+        super().asked(addresses, values, has_changed)
 
     def moves(self, region: Region, action: str, pieces: np.ndarray, unit: int, requested: int) -> None:
         """Count what the program that runs moves between ranks."""

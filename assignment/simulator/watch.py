@@ -558,9 +558,13 @@ class Watch:
             return self.scheduled.update(addresses, old, operation, operands)
         if not self.is_rehearsal:
             self._note_origin(region, offsets, operands[0].dtype.itemsize)
+        new = theirs(operation, old, *operands).astype(old.dtype)
         if region.may_be_unwritten and (lanes := _unwritten(region, offsets, old)) is not None:
             self._meet_unwritten("updates", region, offsets, old, lanes)
-        new = theirs(operation, old, *operands).astype(old.dtype)
+            of_zero = theirs(operation, np.zeros_like(old), *operands)
+            if self.rank and (bits(new) != bits(of_zero.astype(old.dtype))).any():  # no trial can show it
+                use = next(use for use in self.undefined.met.values() if use.kind == UNWRITTEN)
+                raise Unwritten(use.text, at(use.where), "  what it becomes depends on what lies there")
         self._record(region, addresses, offsets, old, new)
         memory[index] = new
         self._changed(addresses, old, new)

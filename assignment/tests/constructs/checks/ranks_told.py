@@ -46,7 +46,8 @@ def check_pull_mistakes():
     """What is missing at a barrier is told."""
     for how in ("no barrier", "no wait"):
         told(partial(pull, how=how), "race", "rank 1", "has not waited for a signal")
-    for how in ("no barrier at the end", "host, no barrier at the end"):
+    told(partial(pull, how="gives up"), "race", "tl.load(source + at, mask=mask, ")
+    for how in ("no barrier at the end", "host, no barrier at the end", "volatile, no barrier at the end"):
         told(partial(pull, how=how), "race", "it is used again before it was read")
     told(partial(pull, how="host, no barrier"), "race", "host code of rank", "buffer[")
     told(partial(pull, how="relaxed"), "race", 'signals without sem="release"', 'sem="relaxed", scope="sys"')
@@ -102,6 +103,19 @@ def check_memory_of_another_rank():
 
 
 @triton.jit
+def table_kernel(x_ptr, addresses):
+    source = tl.load(addresses.to(tl.pointer_type(tl.pointer_type(tl.float32))))
+    tl.store(source, tl.load(x_ptr))
+
+
+def check_a_table_of_pointers():
+    """Addresses come as integers; a pointer that is loaded is refused where it is."""
+    made, [one] = world(1, 0)
+    host = partial(lambda one: table_kernel[1,](one.shard, one.buffers), one)
+    says(raised(NotImplementedError, made.play, [host]), "load an int64, and cast it to a pointer")
+
+
+@triton.jit
 def sum_kernel(buffers, out, n, BLOCK: tl.constexpr, HOW: tl.constexpr):
     source = tl.load(buffers + tl.program_id(0)).to(tl.pointer_type(tl.float32))
     at = tl.arange(0, BLOCK)
@@ -131,6 +145,30 @@ def check_what_nothing_has_stored():
             )
         else:
             made.play(hosts)
+
+
+@triton.jit
+def flag_kernel(flag, out):
+    if tl.program_id(0) == 0:
+        tl.atomic_xchg(flag, 1, sem="release")
+    else:
+        while tl.atomic_add(flag, 0, sem="acquire") != 1:
+            pass
+        tl.store(out, 1.0)
+
+
+def check_a_flag_that_nothing_has_set():
+    """A flag is told that a program looks at before another has set it: fresh memory holds anything."""
+    n_told = 0
+    for seed in SEEDS:
+        made, [one] = world(1, seed)
+        made.play([partial(lambda one: flag_kernel[2,](torch.zeros(1, dtype=torch.int32), one.out), one)])
+        try:
+            made.play([partial(lambda one: flag_kernel[2,](torch.empty(1, dtype=torch.int32), one.out), one)])
+        except MemoryFault as fault:
+            says(fault, "unwritten memory", "flag[0], which was never written", "!= 1")
+            n_told += 1
+    assert n_told > 0.2 * len(SEEDS)
 
 
 def check_bytes_between_ranks():
