@@ -26,15 +26,15 @@ CHECKS = [
 ]
 
 
-def _python(*arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
-    return python("-W", "error", *arguments, cwd=ROOT, env=environment, timeout=120)
+def _python(*arguments: str, timeout: float = 120, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", **variables}
+    return python("-W", "error", *arguments, cwd=ROOT, env=environment, timeout=timeout)
 
 
 @functools.cache
-def results(file: str) -> dict[str, str | None]:
+def results(file: str, n_seeds: int = 5) -> dict[str, str | None]:
     """The traceback, or None, of every check in a file."""
-    done = _python("-m", "assignment.tests.constructs.checks", file)
+    done = _python("-m", "assignment.tests.constructs.checks", file, timeout=24 * n_seeds, SEEDS=str(n_seeds))
     assert done.returncode == 0, done.stderr[-4000:]
     found: dict[str, str | None] = json.loads(done.stdout.splitlines()[-1])
     return found
@@ -45,6 +45,14 @@ def test_simulator(file: str, name: str) -> None:
     """Each check of these files holds."""
     traceback = results(file)[name]
     assert traceback is None, traceback
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", ["ranks", "ranks_told"])
+def test_ranks_on_many_seeds(file: str) -> None:
+    """What holds on five seeds holds on twenty."""
+    found = results(file, 20)
+    assert not any(found.values()), found
 
 
 def test_refuses_to_come_late() -> None:
