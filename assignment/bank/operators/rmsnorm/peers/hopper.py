@@ -151,7 +151,7 @@ def _compute(computing, HAS_MEAN: gl.constexpr, N_PARTS: gl.constexpr, N_WAITING
                 h_sums += _of_threads(h)
         along_mean = gl.sum(along, axis=0) / d
         h_mean = gl.sum(gl.sum(h_sums, axis=1), axis=0) / d if HAS_MEAN else 0.0
-        row_ptr = grad_x_ptr + row.to(gl.int64) * d
+        row_ptr = grad_x_ptr + row.to(gl.int64) * d  # type: ignore[attr-defined]
         new_w = ()
         new_b = ()
         for j in gl.static_range(N_PARTS):
@@ -161,9 +161,9 @@ def _compute(computing, HAS_MEAN: gl.constexpr, N_PARTS: gl.constexpr, N_WAITING
             h = w_parts.index(j).load(LAYOUT).to(gl.float32) * grad_y
             barrier()
             mbarrier.arrive(empty.index(place), count=1)
-            new_w = new_w + (grad_w[j] + grad_y * x_hat,)  # noqa: RUF005
+            new_w = new_w + (grad_w[j] + grad_y * x_hat,)  # type: ignore[assignment]  # noqa: RUF005
             if HAS_MEAN:
-                new_b = new_b + (grad_b[j] + grad_y,)  # noqa: RUF005
+                new_b = new_b + (grad_b[j] + grad_y,)  # type: ignore[assignment]  # noqa: RUF005
             grad_x = (h - x_hat * along_mean) * rstd - h_mean * rstd
             gl.store(row_ptr + j * PART + across, grad_x.to(dtype))
         grad_w = new_w
