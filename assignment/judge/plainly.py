@@ -38,6 +38,11 @@ MEANT = (
         r"must have equal reduction dimensions",
         "tl.dot(a, b) takes (M, K) and (K, N), as many columns of a as rows of b: is a tl.trans missing?",
     ),
+    (
+        r"Unsupported ptr type <.*int(32|64)>",
+        "numbers are no pointers: add offsets to one, tl.load(x_ptr + offsets, mask=…); an address out of a table is "
+        "cast first, .to(tl.pointer_type(tl.float32))",
+    ),
     (r"Input shapes should have", f"tl.dot wants tiles of at least 16, padded with zeros: {SMALL}"),
 )
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from .faults import Place, Program, Race, Said, at, place
 from .numerics import ADDRESS
-from .races import REMEDY, Actor, Lanes, Name, RaceEvent, Races
+from .races import Actor, Lanes, Name, RaceEvent, Races
 from .scheduled import Order
 from .shadow import Shadow
 
@@ -22,6 +22,7 @@ Element = tuple[int, int]  # a shadow and a piece of it
 DEFAULT = Order()
 _NO_WAIT = "has not waited for a signal that rank {} sends after that"
 _PLAIN = '  a plain load may miss what another rank does: look by an atomic, with sem="acquire", scope="sys"'
+_ONE_RANK = '  nothing orders them: signal with sem="release" after one, and wait with sem="acquire" before the other'
 _LAST = "signal after the last store, and wait for all such signals"
 _FLAGS = 256  # elements of one atomic that may be signals
 _ALL = -1  # in place of a rank: a clock that any rank may acquire
@@ -232,7 +233,7 @@ class RankRaces(Races):
         """Return why an event of another program is not known to come before what the program does."""
         other = self._everybody[self._events[number].by]
         if other.rank == self.actor.rank:
-            return [f"  nothing orders them: {REMEDY}"]
+            return [_ONE_RANK]
         if _is_load(self._events[number].action):
             if lanes.shape == self._is_first.shape and self._is_first[lanes].all():
                 looked = self._looked[other.rank] | other.looked

@@ -168,7 +168,7 @@ class Regions:
             return on
         region = Region(name, tensor, number, on is None and self._is_input(tensor))
         if on:
-            region.name, region.owner, region.shadow = f"{name} of rank {on.owner}", on.owner, on.shadow
+            region.name, region.owner, region.shadow = f"rank {on.owner}'s {name}", on.owner, on.shadow
             region.began_fresh = region.may_be_unwritten = on.began_fresh
         self._by_number[number] = region
         return region

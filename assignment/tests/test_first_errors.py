@@ -31,6 +31,12 @@ ERRORS = {
         "tl.load(x_ptr + offsets, mask=…)",
         "x_ptr[offsets]",
     ),
+    "offsets without a pointer": (
+        ADD,
+        ["tl.load(x_ptr + offsets, mask=is_inside) → tl.load(offsets, mask=is_inside)"],
+        "numbers are no pointers",
+        "tl.load(offsets",
+    ),
     "a pointer assigned to": (
         ADD,
         ["tl.store(z_ptr + offsets, x + y, mask=is_inside) → z_ptr[offsets] = x + y"],
