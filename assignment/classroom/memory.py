@@ -58,14 +58,23 @@ class RunMemory:
 def key_of(name: str, arguments: Iterable[object], options: Mapping[str, object]) -> bytes:
     """Return 32 bytes that stand for a call: strides count, since they decide in which order a sum is made."""
     digest = hashlib.blake2b(name.encode(), digest_size=32)
-    for value in (*arguments, *sorted(options.items())):
-        if isinstance(value, Tensor):
-            digest.update(repr((value.dtype, tuple(value.shape), value.stride())).encode())
-            if value.numel():
-                digest.update(value.detach().reshape(-1).contiguous().view(torch.uint8).numpy().data)
-        else:
-            digest.update(repr(value).encode() + b"\0")
+    for part in _parts_of((*arguments, *sorted(options.items(), key=lambda option: option[0]))):
+        digest.update(part)
     return digest.digest()
+
+
+def _parts_of(value: object) -> Iterator[bytes | memoryview]:
+    """Yield what stands for a value: PyTorch shows of a large tensor a few elements alone, also in a list."""
+    if isinstance(value, Tensor):
+        yield repr((value.dtype, tuple(value.shape), value.stride())).encode()
+        if value.numel():
+            yield value.detach().reshape(-1).contiguous().view(torch.uint8).numpy().data
+    elif isinstance(value, list | tuple):
+        yield f"{len(value)} of ".encode()
+        for part in value:
+            yield from _parts_of(part)
+    else:
+        yield repr(value).encode() + b"\0"
 
 
 def _tensors_of(result: Result) -> Iterator[Tensor]:
@@ -82,8 +91,7 @@ def _tensors_of(result: Result) -> Iterator[Tensor]:
 def install(memory: RunMemory) -> None:
     """Have every operator's oracle and models remember; before the checks are imported, which hold on to them."""
     for function in operators.functions().values():
-        folder = operators.operator_of(function.name).name
-        for part in ("oracle", "models"):
-            module = importlib.import_module(f"tests.{folder}.{part}")
+        for owner, part in ((operators.of_oracle(function.oracle), "oracle"), (function, "models")):
+            module = importlib.import_module(f"tests.{operators.operator_of(owner.name).name}.{part}")
             if not hasattr(getattr(module, function.oracle), "__wrapped__"):
                 setattr(module, function.oracle, memory.remembering(getattr(module, function.oracle)))

@@ -1,9 +1,12 @@
 """What a grader remembers of the oracle and the models: the same values, by everything that decides them."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
 from assignment.classroom.memory import RunMemory, key_of
+from assignment.tests.forked import python
 from tests.compare import expect
 from tests.flash_attention import models
 
@@ -72,3 +75,25 @@ def test_a_model_says_the_same_with_and_without():
             got = remembering(q, k, v, is_causal=True)[name]
             assert torch.equal(got.value, want.value)
             assert torch.equal(got.allowed, want.allowed)
+
+
+def test_tensors_in_lists_count_as_others_do():
+    """Of large ones PyTorch's repr has a few elements alone."""
+    x = torch.zeros(3000)
+    y = x.clone()
+    y[1500] = 1.0
+    assert repr([x]) == repr([y])
+    assert key_of("model", (), {"ranks": [[x]]}) != key_of("model", (), {"ranks": [[y]]})
+    assert key_of("model", ([x], []), {}) != key_of("model", ([], [x]), {})
+    assert key_of("model", (), {"ranks": [[x]]}) == key_of("model", (), {"ranks": [[x.clone()]]})
+
+
+def test_every_operator_is_remembered():
+    code = (
+        "from assignment.classroom import memory; from tests import operators; memory.install(memory.RunMemory()); "
+        "made = [make(name) for name, f in operators.functions().items() for make in (operators.model, "
+        "lambda name: operators.oracle(operators.functions()[name].oracle))]; "
+        "assert made and all(hasattr(one, '__wrapped__') for one in made), made"
+    )
+    done = python("-c", code, cwd=Path(__file__).parents[2], timeout=60)
+    assert done.returncode == 0, done.stderr
