@@ -20,6 +20,7 @@ from tests.compare import Expected
 LIMIT = 768 << 20  # bytes; a whole grade fills 0.6 GiB
 Given = ParamSpec("Given")
 Returned = TypeVar("Returned", bound="Result")
+Value = TypeVar("Value")
 Result: TypeAlias = Tensor | Expected | tuple[Tensor, ...] | dict[str, Expected]  # of an oracle, or of a model
 Kept = tuple[Result, list[tuple[Tensor, int]]]  # a result, and its tensors with their versions
 
@@ -63,7 +64,7 @@ def key_of(name: str, arguments: Iterable[object], options: Mapping[str, object]
     return digest.digest()
 
 
-def _parts_of(value: object) -> Iterator[bytes | memoryview]:
+def _parts_of(value: Value) -> Iterator[bytes | memoryview]:
     """Yield what stands for a value: PyTorch shows of a large tensor a few elements alone, also in a list."""
     if isinstance(value, Tensor):
         yield repr((value.dtype, tuple(value.shape), value.stride())).encode()
