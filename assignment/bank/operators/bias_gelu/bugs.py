@@ -6,9 +6,9 @@ PROBLEM = "bias_gelu"
 FILES = ("practice/bias_gelu.py",)
 PARTS = {
     "BACK_Z": "        z = tl.load(x_ptrs, mask=tile_mask, other=0.0).to(tl.float32) + bias[None, :]\n",
-    "Y": "y = z * _share(z, IS_TANH)",
-    "ERF": "share = 0.5 * (1.0 + tl.erf(z * SQRT_1_2))",
-    "TANH": "share = 1.0 / (1.0 + tl.exp(-TWICE_SQRT_2_PI * (z + CUBIC * z * z * z)))",
+    "Y": "share, _ = _share(z, IS_TANH)\n    y = z * share",
+    "ERF": "return tl.where(z > 0, 1.0 - tail, tail), bell",
+    "TANH": "return 1.0 / (1.0 + tl.exp(-TWICE_SQRT_2_PI * (z + CUBIC * z * z * z))), tl.zeros_like(z)",
     "GRAD_X": "grad_x = grad_y * (share + z * density)",
     "SUMMED": "grad_bias += grad_x",
     "STORED": "tl.store(partial_ptrs, tl.sum(grad_bias, axis=0), mask=col_mask)",
@@ -19,18 +19,18 @@ FORWARD = table(
     """
 no bias | values | {Y} → z -= bias[None, :]⏎    {Y} | no-bias
 bias after the GELU | values | {Y} → z -= bias[None, :]⏎    {Y} + bias[None, :] | bias-after
-x in front | values | {Y} → y = (z - bias[None, :]) * _share(z, IS_TANH) | x-in-front
+x in front | values | {Y} → y = (z - bias[None, :]) * _share(z, IS_TANH)[0] | x-in-front
 bias subtracted | values | {Y} → z -= 2 * bias[None, :]⏎    {Y} | bias-subtracted
-erf without the root | values | {ERF} → share = 0.5 * (1.0 + tl.erf(z)) | erf-of-z
-no half | values | {Y} → y = 2.0 * z * _share(z, IS_TANH) | half-missing
-a sigmoid | values | {ERF} → share = 1.0 / (1.0 + tl.exp(-1.702 * z)) | a-sigmoid-of-z
+erf without the root | values | {ERF} → return 0.5 * (1.0 + tl.erf(z)), bell | erf-of-z
+no half | values | {Y} → y = 2.0 * z * _share(z, IS_TANH)[0] | half-missing
+a sigmoid | values | {ERF} → return 1.0 / (1.0 + tl.exp(-1.702 * z)), bell | a-sigmoid-of-z
 ReLU | values | {Y} → y = tl.maximum(z, 0.0) | relu
 always erf | tanh | *y.stride(),⏎            n_rows, d,⏎            IS_TANH=approximate == "tanh"
     → *y.stride(),⏎            n_rows, d,⏎            IS_TANH=False | the-other-form
-tanh without the cubic term | tanh | {TANH} → share = 1.0 / (1.0 + tl.exp(-TWICE_SQRT_2_PI * z)) |
-    no-cubic-term
+tanh without the cubic term | tanh | {TANH} → return 1.0 / (1.0 + tl.exp(-TWICE_SQRT_2_PI *
+    z)), tl.zeros_like(z) | no-cubic-term
 a quotient of powers | tails | {TANH} → power = tl.exp(TWICE_SQRT_2_PI * (z + CUBIC * z * z *
-    z))⏎        share = power / (1.0 + power) | inf-over-inf
+    z))⏎        return power / (1.0 + power), tl.zeros_like(z) | inf-over-inf
 the last columns of x loaded past the end | ragged | z = tl.load(x_ptrs, mask=tile_mask,
     other=0.0).to(tl.float32) + bias[None, :]  # → z = tl.load(x_ptrs, mask=(rows < n_rows)[:,
     None]).to(tl.float32) + bias[None, :]  # | line: z = tl.load(x_ptrs
@@ -62,8 +62,8 @@ BACKWARD = table(
 the product rule forgotten | values | {GRAD_X} → grad_x = grad_y * share | product-rule-forgotten
 the density alone | values | {GRAD_X} → grad_x = grad_y * z * density | density-alone
 z forgotten | values | {GRAD_X} → grad_x = grad_y * (share + density) | density-without-z
-the density without its factor | values | density = INV_SQRT_2_PI * tl.exp(-0.5 * z * z)
-    → density = tl.exp(-0.5 * z * z) | density-not-normalised
+the density without its factor | values | density = INV_SQRT_2_PI * bell → density = bell |
+    density-not-normalised
 no bias | values | {BACK_Z} →         z = tl.load(x_ptrs, mask=tile_mask, other=0.0).to(tl.float32)
     + 0 * bias[None, :]⏎ | backward-without-the-bias
 always erf | tanh | *partial_grad_bias.stride(),⏎            n_rows,

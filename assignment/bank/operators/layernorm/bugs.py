@@ -22,9 +22,10 @@ the variance from squares | variance | {VARIANCE} → tl.sum(x * x, axis=1) / d 
     layernorm-variance-from-squares
 the variance from squares, kept from being negative | variance | {VARIANCE}
     → tl.maximum(tl.sum(x * x, axis=1) / d - mean * mean, 0.0) | layernorm-variance-from-squares
-wide rows' variance from squares | variance | lane_squares += step * (x - lane_mean)
-    → lane_squares += x * x | tl.sum(lane_squares + between * between * lane_count[None, :], axis=1)
-    / d → tl.sum(lane_squares, axis=1) / d - mean * mean | layernorm-variance-from-squares
+wide rows' variance from squares | variance | squares += tl.sum(difference * difference, axis=2)
+    → squares += tl.sum((x * x).reshape(ROWS_TILE_SIZE, D_TILE_SIZE // VECTOR, VECTOR), axis=2) |
+    tl.sum(squares - sums * sums / counts + between * between * counts, axis=1) / d
+    → tl.sum(squares, axis=1) / d - mean * mean | layernorm-variance-from-squares
 means over the padded row | ragged | mean = tl.sum(x, axis=1) / d
     → mean = tl.sum(x, axis=1) / D_TILE_SIZE | layernorm-mean-over-the-padded-row
 padding in the variance | ragged | tl.where(tile_mask, x - mean[:, None], 0.0) → x - mean[:, None] |
@@ -41,18 +42,19 @@ the bias forgotten | values | {Y} → y = (x - mean[:, None]) * rstd[:, None] * 
     layernorm-bias-forgotten
 weight and bias swapped | values | x_rows, weight, bias, y, mean, rstd,
     → x_rows, bias, weight, y, mean, rstd, | layernorm-weight-and-bias-swapped
-lanes merged without their counts | wide | mean = tl.sum(lane_mean * lane_count[None, :], axis=1) /
-    d → mean = tl.sum(lane_mean, axis=1) / D_TILE_SIZE | layernorm-merged-without-counts
-what lanes differ by left out of the variance | wide | lane_squares + between * between *
-    lane_count[None, :] → lane_squares | layernorm-merged-without-steps
+lanes merged without their counts | wide | mean = tl.sum(lane_mean * counts, axis=1) / d
+    → mean = tl.sum(lane_mean, axis=1) / (D_TILE_SIZE // VECTOR) | layernorm-merged-without-counts
+what lanes differ by left out of the variance | wide | VECTOR = tl.constexpr(8)
+    → VECTOR = tl.constexpr(1) | squares - sums * sums / counts + between * between * counts
+    → squares - sums * sums / counts | layernorm-merged-without-steps
 y of every tile from the last one | wide | if not IS_ONE_TILE:⏎ → if False:⏎ |
     layernorm-y-from-the-last-tile
 y of the first tile only | wide |     for start in range(0, d, D_TILE_SIZE):⏎        cols = start +
     tl.arange(0, D_TILE_SIZE).to(tl.int64)⏎        col_mask = cols < d⏎        tile_mask
     →     for start in range(0, D_TILE_SIZE, D_TILE_SIZE):⏎        cols = start + tl.arange(0,
     D_TILE_SIZE).to(tl.int64)⏎        col_mask = cols < d⏎        tile_mask | never stored
-grid rounded down | ragged | (triton.cdiv(n_rows, rows_tile_size),) → (n_rows // rows_tile_size,) |
-    never stored
+grid rounded down | ragged | (triton.cdiv(n_rows, sizes["ROWS_TILE_SIZE"]),)
+    → (n_rows // sizes["ROWS_TILE_SIZE"],) | never stored
 y stored past the last column | ragged | tl.store(y_ptrs, y.to(y_ptr.dtype.element_ty),
     mask=tile_mask) → tl.store(y_ptrs, y.to(y_ptr.dtype.element_ty), mask=row_mask[:, None]) |
     line: tl.store(y_ptrs, y
@@ -79,7 +81,8 @@ x read twice although it fits | traffic | if not IS_ONE_TILE:⏎ → if True:⏎
 PyTorch's own layer_norm behind a kernel | values | return y.reshape(x.shape), mean
     → return torch.nn.functional.layer_norm(x, (d,), weight, bias, eps), mean |
     computed: torch.nn.functional.layer_norm(
-twelve warps | test_compiles |             num_warps=num_warps,⏎ →             num_warps=12,⏎ |
+twelve warps | test_compiles | IS_ONE_TILE=d <= sizes["D_TILE_SIZE"], **sizes,
+    → IS_ONE_TILE=d <= sizes["D_TILE_SIZE"], **{**sizes, "num_warps": 12}, |
     compiled: _layernorm_forward_kernel[
 """,
     **PARTS,
