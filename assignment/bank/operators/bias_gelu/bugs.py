@@ -6,7 +6,7 @@ PROBLEM = "bias_gelu"
 FILES = ("practice/bias_gelu.py",)
 PARTS = {
     "BACK_Z": "        z = tl.load(x_ptrs, mask=tile_mask, other=0.0).to(tl.float32) + bias[None, :]\n",
-    "Y": "share, _ = _share(z, IS_TANH)\n    y = z * share",
+    "Y": "share, _ = _share(z, IS_TANH, x_ptr.dtype.element_ty != tl.float32)\n    y = z * share",
     "ERF": "return tl.where(z > 0, 1.0 - tail, tail), bell",
     "TANH": "return 1.0 / (1.0 + tl.exp(-TWICE_SQRT_2_PI * (z + CUBIC * z * z * z))), tl.zeros_like(z)",
     "GRAD_X": "grad_x = grad_y * (share + z * density)",
@@ -19,10 +19,10 @@ FORWARD = table(
     """
 no bias | values | {Y} → z -= bias[None, :]⏎    {Y} | no-bias
 bias after the GELU | values | {Y} → z -= bias[None, :]⏎    {Y} + bias[None, :] | bias-after
-x in front | values | {Y} → y = (z - bias[None, :]) * _share(z, IS_TANH)[0] | x-in-front
+x in front | values | {Y} → y = (z - bias[None, :]) * _share(z, IS_TANH, False)[0] | x-in-front
 bias subtracted | values | {Y} → z -= 2 * bias[None, :]⏎    {Y} | bias-subtracted
 erf without the root | values | {ERF} → return 0.5 * (1.0 + tl.erf(z)), bell | erf-of-z
-no half | values | {Y} → y = 2.0 * z * _share(z, IS_TANH)[0] | half-missing
+no half | values | {Y} → y = 2.0 * z * _share(z, IS_TANH, False)[0] | half-missing
 a sigmoid | values | {ERF} → return 1.0 / (1.0 + tl.exp(-1.702 * z)), bell | a-sigmoid-of-z
 ReLU | values | {Y} → y = tl.maximum(z, 0.0) | relu
 always erf | tanh | *y.stride(),⏎            n_rows, d,⏎            IS_TANH=approximate == "tanh"

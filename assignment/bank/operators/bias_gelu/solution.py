@@ -23,6 +23,7 @@ TILE_ELEMENTS, MAX_D_TILE_SIZE = 2048, 1024
 MIN_ROWS_PER_PROGRAM = 64  # keeps what the partial gradients of the bias cost below 3 % of the traffic
 PROGRAMS = 4  # a multiprocessor, in the backward
 NUM_WARPS = 4
+SQRT_1_2 = tl.constexpr(0.7071067811865476)
 MINUS_LOG2_E_2 = tl.constexpr(-0.7213475204444817)  # −log₂(e) / 2
 INV_SQRT_2_PI = tl.constexpr(0.3989422804014327)  # 1/√(2π)
 TWICE_SQRT_2_PI = tl.constexpr(1.5957691216057308)  # 2 √(2/π)
@@ -166,19 +167,22 @@ class BiasGelu(torch.autograd.Function):
 
 # BEGIN SOLUTION
 @triton.jit
-def _share(z, IS_TANH: tl.constexpr):
+def _share(z, IS_TANH: tl.constexpr, IS_16_BIT: tl.constexpr):
     """Φ(z) and exp(−z²/2); or ½ (1 + tanh u) = 1 / (1 + exp(−2u)), in which nothing overflows to NaN, and 0.
 
-    Φ(−|z|) = exp(−z²/2) P(t), t = 1 / (1 + 0.2316… |z|), off by at most 8·10⁻⁸: Abramowitz and Stegun 1964, 7.1.26, in
-    half the instructions of tl.erf, which take longer than the memory.
+    For 16 bits Φ(−|z|) = exp(−z²/2) P(t), t = 1 / (1 + 0.2316… |z|), off by at most 8·10⁻⁸: Abramowitz and Stegun 1964,
+    7.1.26, in half the instructions of tl.erf, which take longer than the memory.
     """
     if IS_TANH:
         return 1.0 / (1.0 + tl.exp(-TWICE_SQRT_2_PI * (z + CUBIC * z * z * z))), tl.zeros_like(z)
-    root = tl.rsqrt(1.0 + 0.231641888 * tl.abs(z))
-    t = root * root  # a division takes six instructions
     bell = tl.exp2(MINUS_LOG2_E_2 * z * z)
-    polynomial = (((0.5307027145 * t - 0.7265760135) * t + 0.7107068705) * t - 0.142248368) * t + 0.127414796
-    tail = polynomial * t * bell
+    if IS_16_BIT:
+        root = tl.rsqrt(1.0 + 0.231641888 * tl.abs(z))
+        t = root * root  # a division takes six instructions
+        polynomial = (((0.5307027145 * t - 0.7265760135) * t + 0.7107068705) * t - 0.142248368) * t + 0.127414796
+        tail = polynomial * t * bell
+    else:
+        tail = 0.5 - 0.5 * tl.erf(tl.abs(z) * SQRT_1_2)
     return tl.where(z > 0, 1.0 - tail, tail), bell
 
 
@@ -197,7 +201,7 @@ def _bias_gelu_kernel(
     bias = tl.load(bias_ptr + cols * stride_bd, mask=col_mask, other=0.0).to(tl.float32)  # (D_TILE_SIZE,)
     x_ptrs = x_ptr + rows[:, None] * stride_xr + cols[None, :] * stride_xd
     z = tl.load(x_ptrs, mask=tile_mask, other=0.0).to(tl.float32) + bias[None, :]  # (ROWS_TILE_SIZE, D_TILE_SIZE)
-    share, _ = _share(z, IS_TANH)
+    share, _ = _share(z, IS_TANH, x_ptr.dtype.element_ty != tl.float32)
     y = z * share
     y_ptrs = y_ptr + rows[:, None] * stride_yr + cols[None, :] * stride_yd
     tl.store(y_ptrs, y.to(y_ptr.dtype.element_ty), mask=tile_mask)
@@ -229,7 +233,7 @@ def _bias_gelu_backward_kernel(
         # Zeros past the last row add nothing to grad_bias.
         grad_y_ptrs = grad_y_ptr + rows[:, None] * stride_gyr + cols[None, :] * stride_gyd
         grad_y = tl.load(grad_y_ptrs, mask=tile_mask, other=0.0).to(tl.float32)
-        share, bell = _share(z, IS_TANH)
+        share, bell = _share(z, IS_TANH, x_ptr.dtype.element_ty != tl.float32)
         if IS_TANH:
             density = share * (1.0 - share) * TWICE_SQRT_2_PI * (1.0 + 3.0 * CUBIC * z * z)
         else:

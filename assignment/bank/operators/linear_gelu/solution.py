@@ -23,6 +23,7 @@ LARGE_SHARED_MEMORY = {(9, 0), (10, 0)}  # H100 and B200: 227 KB a program; else
 SIZES = {2: (128, 128, 32, 8, 3), 4: (64, 64, 32, 4, 3)}
 LARGE_SIZES = {2: (128, 256, 64, 8, 3), 4: (128, 128, 32, 8, 3)}
 GROUP_SIZE = 8  # rows of tiles that are computed together
+SQRT_1_2 = tl.constexpr(0.7071067811865476)
 MINUS_LOG2_E_2 = tl.constexpr(-0.7213475204444817)  # −log₂(e) / 2
 TWICE_SQRT_2_PI = tl.constexpr(1.5957691216057308)  # 2 √(2/π)
 CUBIC = tl.constexpr(0.044715)
@@ -136,7 +137,9 @@ def _descriptor_kernel(
     halves = _halves(total)
     for i in tl.static_range(4):
         quarter = _halves(halves[i // 2])[i % 2]
-        y_tiles.store([row, col + i * (N_TILE_SIZE // 4)], _gelu(quarter, IS_TANH).to(y_tiles.dtype))
+        y_tiles.store(
+            [row, col + i * (N_TILE_SIZE // 4)], _gelu(quarter, IS_TANH, y_tiles.dtype != tl.float32).to(y_tiles.dtype)
+        )
     # END SOLUTION
 
 
@@ -171,7 +174,7 @@ def _pointer_kernel(
             w = tl.load(w_ptrs, mask=(terms[:, None] < k) & col_mask, other=0.0)
         total = tl.dot(x, w, total)
     bias = tl.load(bias_ptr + cols * stride_bn, mask=cols < n, other=0.0).to(tl.float32)  # (N,)
-    y = _gelu(total + bias[None, :], IS_TANH)
+    y = _gelu(total + bias[None, :], IS_TANH, y_ptr.dtype.element_ty != tl.float32)
     y_ptrs = y_ptr + rows[:, None] * stride_ym + cols[None, :] * stride_yn
     tl.store(y_ptrs, y.to(y_ptr.dtype.element_ty), mask=row_mask & col_mask)
     # END SOLUTION
@@ -179,18 +182,21 @@ def _pointer_kernel(
 
 # BEGIN SOLUTION
 @triton.jit
-def _gelu(z, IS_TANH: tl.constexpr):
+def _gelu(z, IS_TANH: tl.constexpr, IS_16_BIT: tl.constexpr):
     """z Φ(z), or z ½ (1 + tanh u) = z / (1 + exp(−2u)), in which nothing overflows to NaN.
 
-    Φ(−|z|) = exp(−z²/2) P(t), t = 1 / (1 + 0.2316… |z|), off by at most 8·10⁻⁸: Abramowitz and Stegun 1964, 7.1.26, in
-    half the instructions of tl.erf. They come after the products, and not beside them.
+    For 16 bits Φ(−|z|) = exp(−z²/2) P(t), t = 1 / (1 + 0.2316… |z|), off by at most 8·10⁻⁸: Abramowitz and Stegun 1964,
+    7.1.26, in half the instructions of tl.erf. They come after the products, and not beside them.
     """
     if IS_TANH:
         return z / (1.0 + tl.exp(-TWICE_SQRT_2_PI * (z + CUBIC * z * z * z)))
-    root = tl.rsqrt(1.0 + 0.231641888 * tl.abs(z))
-    t = root * root  # a division takes six instructions
-    polynomial = (((0.5307027145 * t - 0.7265760135) * t + 0.7107068705) * t - 0.142248368) * t + 0.127414796
-    tail = polynomial * t * tl.exp2(MINUS_LOG2_E_2 * z * z)
+    if IS_16_BIT:
+        root = tl.rsqrt(1.0 + 0.231641888 * tl.abs(z))
+        t = root * root  # a division takes six instructions
+        polynomial = (((0.5307027145 * t - 0.7265760135) * t + 0.7107068705) * t - 0.142248368) * t + 0.127414796
+        tail = polynomial * t * tl.exp2(MINUS_LOG2_E_2 * z * z)
+    else:
+        tail = 0.5 - 0.5 * tl.erf(tl.abs(z) * SQRT_1_2)
     return z * tl.where(z > 0, 1.0 - tail, tail)
 
 
