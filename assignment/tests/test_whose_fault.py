@@ -35,7 +35,7 @@ PLANTED = {
     "player: a step": ("play", "player/play.py", "        for view, tensor in zip(described, outputs"),
     "player: a kernel": ("play", "player/kernel_builder.py", "        self._built |= self._being_built"),
     "player: labels": ("play", "player/labels.py", "        return "),
-    "player: what is said": ("play", "player/session.py", "        reply = Ok(\n"),
+    "player: what is said": ("play", "player/session.py", "    return Ok(\n"),
     "simulator: a launch": ("play", "simulator/launch.py", "        builder.watch = watch"),
     "simulator: a load": ("play", "simulator/watch.py", "        region = "),
     "compiler: a launch": ("compile", "player/launch_compiler.py", "        with launches.recorded(TARGETS[name])"),
