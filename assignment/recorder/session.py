@@ -51,6 +51,7 @@ class RecorderSession:
         self.graph: Graph | None = None  # of the differentiable call before
         self._faults = self._tape.faults
         self._told = 0  # descriptions of kernels that the judge has
+        self._heap: dict[int, torch.Tensor] = {}  # what calls on a rank share, by place: one tensor, as on a GPU
 
     def answer(self, request: Load | Recordable | Traced, tensors: list[torch.Tensor]) -> Answer:
         """Answer a request of the judge: to import the submission, or to call a function of it."""
@@ -62,7 +63,7 @@ class RecorderSession:
         self._called = None
         self._launcher.gpu.figures = request.figures
         self._launcher.choose(request.configurations, request.drawn)
-        tensors = tensors or [stand_in(*made) for made in request.made]
+        tensors = self._on_one_heap(request, tensors or [stand_in(*made) for made in request.made])
         groups: list[list[torch.Tensor]] = []
         reply: Reply = Ok((), bare=False)
         bare = False
@@ -82,6 +83,13 @@ class RecorderSession:
             reply, groups = Failed("returned a tensor without memory of its own, expected a strided one"), []
         program = self._tape.take(self._new_kernels(), groups, bare)
         return replace(reply, asked=bool(self._launcher.gpu.asked)), [program.encoded()]
+
+    def _on_one_heap(self, request: Recordable | Traced, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Return the inputs of a call, its heap and tables those of this rank's first call."""
+        if request.options.get("call", 1) == 1:
+            self._heap = {}
+        shared = {*request.about["heap"].values(), *(table for table, _ in request.about["tables"])}
+        return [self._heap.setdefault(i, x) if i in shared else x for i, x in enumerate(tensors)]
 
     def _load(self, request: Load) -> Answer:
         self._launcher.install()

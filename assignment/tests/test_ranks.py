@@ -113,6 +113,14 @@ def test_ranks_share_no_module(at):
     assert isinstance(reply, Ok), reply
 
 
+def test_a_rank_knows_its_heap_by_its_address(at):
+    """In all its calls, and tables too; other inputs are new"""
+    key = "key = tuple(t.data_ptr() for t in (buffer, signals, buffers, pads))"
+    kept = key, "kept.append((key, x))", "assert {one for one, _ in kept} == {key} and len(kept) == call, kept"
+    reply, _ = ask(at, submission(*kept, PUSH, *TAKE, before="kept = []\n"), *[inputs(2)] * 2)
+    assert isinstance(reply, Ok), reply
+
+
 def test_a_kernel_stores_to_the_heap_and_to_no_input(at):
     spoilt = "_take[(1,)](buffer, signals, x, rank, call, 50, buffers.numel(), 64)"
     reply, _ = ask(at, submission(PUSH, spoilt, *TAKE), inputs(2))
