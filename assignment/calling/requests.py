@@ -83,7 +83,7 @@ def on_ranks(function: Callable, request: Ranks, tensors: list, folder: Path) ->
         return _fault(faults[0], folder), []
     flat = [
         *[of_rank[call] for call in range(request.calls) for of_rank in came],
-        ([torch.tensor(ranks.moved())], True),
+        ([torch.tensor(ranks.moved()), torch.tensor(ranks.world.lanes())], True),
     ]
     notes = told(text.replace(f"{folder}/", "") for seen in ranks.seen for text in seen.warnings)
     reply = Ok(tuple(len(outputs) for outputs, _ in flat), all(bare for _, bare in flat), notes=notes)

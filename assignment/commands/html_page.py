@@ -50,6 +50,8 @@ def of_report(report: Report, sources: Mapping[str, str], scores: Sequence[float
         lost=[_lost(group, sources, seen) for group in causes.grouped(entries)],
         notes=reporting.warnings_in(entries),
         moved=figures.moved(entries),
+        lanes=[check for check in entries if check.get("lanes")],
+        over_steps=screen.OVER_STEPS,
         compiled=figures.compiled(entries),
         roofline=figures.roofline(entries),
         next=screen.next_step(report),

@@ -92,6 +92,9 @@ def verdict_line(check: CheckEntry) -> Text:
     return line
 
 
+OVER_STEPS = "ranks over steps, from left to right; how long a step takes is not known"
+
+
 def cut(words: str, width: int) -> str:
     """Return words that are not wider: the last ones give way to an ellipsis."""
     return textwrap.shorten(words, width, placeholder=" …")

@@ -85,6 +85,7 @@ class Run:
         self.unplayed: list[Said] = []  # which operations took part that are not played
         self.problems: list[Said] = []  # that keep kernels from running on a GPU
         self.moved: list[Moved] = []  # what calls moved of their inputs and results
+        self.lanes: list[str] = []  # what ranks did in the last calls on several, a picture
         self.kernels: list[KernelFigures] = []  # what was compiled, on each GPU
         self.doubts: list[Said] = []  # what it leaves to the staff to judge
         self.evidence: dict[str, list[Said]] = {}  # by function, what shows that its results are not the work asked for
@@ -108,7 +109,8 @@ class Run:
         """Return what such calls move between ranks, beside their results."""
         sent, n = ranked.sent(function, calls), len(calls[0])
         request = Ranks(**operators.called(function), options=options, ranks=n, calls=len(calls))
-        reply, (*groups, (figures,)) = self._ask(request, sent)
+        reply, (*groups, (figures, steps)) = self._ask(request, sent)
+        self.lanes = words.of_lanes(steps.tolist())
         results = [reply.returned(group) for group in groups]
         return Links([results[first : first + n] for first in range(0, len(results), n)], *figures.tolist())
 

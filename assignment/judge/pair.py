@@ -311,7 +311,7 @@ class RecorderAndPlayer:
             on_gpu, found = self._gpu_ranks.play(request, tensors, programs)
         if not isinstance(on_gpu, Ok):
             return self._judged_without_gpu(on_gpu, reply, results)
-        return reply, [*found, results[-1]]  # the last: what links moved, in the simulator
+        return reply, [*found, *results[-2:]]  # the last: what links moved and ranks did, in the simulator
 
     def _recorded_rank(
         self, request: Ranks, calls: "list[list[Tensor]]", rank: int

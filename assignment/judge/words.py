@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from assignment.protocol.messages import Options
-from assignment.protocol.requests import Again, Called, Ranks
+from assignment.protocol.requests import LANES, Again, Called, Ranks
 from tests import operators
 
 MAX_PRINTED_LINES = 8
+SHADES = "·░▒█"  # none, and three equal parts of the most steps that a lane has in a column
 
 
 def of_request(request: Called, tensors: Sequence[Tensor]) -> str:
@@ -21,6 +22,16 @@ def of_request(request: Called, tensors: Sequence[Tensor]) -> str:
             call = of_call(request.function, tensors, request.options)
             return f"{operators.counted(request.ranks, 'rank', 'ranks')}: {call}"
     return of_call(request.function, tensors, request.options)
+
+
+def of_lanes(steps: Sequence[Sequence[Sequence[int]]]) -> list[str]:
+    """Return a line for each lane of each rank, a character for each column: "rank 0 multiplies ···█▒"."""
+    n, wide = len(SHADES) - 1, max(map(len, LANES))
+    return [
+        f"rank {rank} {lane:{wide}} " + "".join(SHADES[-(-n * one // max(1, *counts))] for one in counts)
+        for rank, lanes in enumerate(steps)
+        for lane, counts in zip(LANES, lanes, strict=True)
+    ]
 
 
 def of_call(function: str, tensors: Sequence[Tensor], options: Options) -> str:

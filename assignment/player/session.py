@@ -155,7 +155,7 @@ def _of_ranks(
     groups = [ranks.played[rank][call].groups[0] for call in range(request.calls) for rank in range(request.ranks)]
     groups = [[result.clone() for result in group] for group in groups]
     if has_figures:
-        groups.append([torch.tensor(ranks.moved())])
+        groups.append([torch.tensor(ranks.moved()), torch.tensor(ranks.world.lanes())])
     bare = all(program.bare for of_rank in ranks.programs for program in of_rank)
     reads = [text for of_rank in ranks.played for played in of_rank for text in played.reads]
     return _ok(request, groups, bare, ranks.work, ranks.seen, unstored, reads), [x for group in groups for x in group]

@@ -59,6 +59,7 @@ def case_of(item: pytest.Item, call: pytest.CallInfo, report: pytest.TestReport)
         size=sum(tensor.numel() for tensor in run.tensors) if run else 0,
         map=drawn,
         moved=tuple(run.moved) if run else (),
+        lanes=tuple(run.lanes) if run else (),
         compiled=tuple(run.kernels) if run else (),
         steps=tuple(steps),
         drawn=base64.b64encode(launches).decode(),

@@ -98,9 +98,17 @@ class Largest(Called):
     """To return the results, and the elements of the largest tensor that is made."""
 
 
+LANES = ("multiplies", "moves")  # of each rank, in a picture of what ranks do: products, and accesses of others' memory
+COLUMNS = 64  # equal parts of the run
+
+
 @dataclass(frozen=True, kw_only=True)
 class Ranks(Called):
-    """To play calls on several ranks together; tensors: of each call the inputs of each rank."""
+    """To play calls on several ranks together; tensors: of each call the inputs of each rank.
+
+    The last group of what comes back has two tensors: bytes that links moved, (2, from, to), of distinct elements and
+    as often as asked for; and the steps of each rank, (rank, lane, column).
+    """
 
     ranks: int = 1
     calls: int = 1

@@ -17,6 +17,7 @@ import torch
 from greenlet import GreenletExit, getcurrent, greenlet
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from assignment.protocol.requests import COLUMNS, LANES
 from assignment.protocol.said import Said
 
 from . import calls
@@ -98,7 +99,12 @@ class _Rank(calls.Rank):
     def moves(self, region: Region, action: str, pieces: np.ndarray, unit: int, requested: int) -> None:
         """Count what a program moves over the link to another rank."""
         if region.owner not in (None, self.number):
+            self._world.does(self.number, "moves")
             self.programs.moves(region, action, pieces, unit, requested)
+
+    def multiplies(self) -> None:
+        """Note a product of matrices."""
+        self._world.does(self.number, "multiplies")
 
     def found(self, fault: MemoryFault) -> None:
         """Raise a fault when all has ended, unless another one tells its cause."""
@@ -136,6 +142,7 @@ class World:
             int, tuple[StorageWeakRef, set[int]]
         ] = {}  # ranks, by address, of storages that are not on the heap
         self.transfers: list[Transfer] = []  # of all launches, in the order in which they end
+        self._done = bytearray()  # what ranks did, step by step: the number of a lane
         self.programs = _Programs(f"{self._calls[0].seed} ranks", self)
         for number, call in enumerate(self._calls):
             call.rank = rank = _Rank(number, self)
@@ -146,6 +153,17 @@ class World:
         """Put a tensor, with a storage of its own, on a rank's part of the symmetric heap."""
         shadow = Shadow(tensor.untyped_storage().nbytes(), tensor.itemsize)
         self.heap.append(HeapTensor(rank, f"rank {rank}'s {name}", tensor, shadow))
+
+    def does(self, rank: int, what: str) -> None:
+        """Note a step of a rank."""
+        self._done.append(rank * len(LANES) + LANES.index(what))
+
+    def lanes(self) -> list[list[list[int]]]:
+        """Return how many steps each rank took, by lane and column."""
+        done = np.frombuffer(self._done, np.uint8).astype(np.int64)
+        cells = done * COLUMNS + np.arange(done.size) * COLUMNS // max(1, done.size)
+        counts = np.bincount(cells, minlength=self.n_ranks * len(LANES) * COLUMNS)
+        return counts.reshape(self.n_ranks, len(LANES), COLUMNS).tolist()
 
     def play(self, hosts: Sequence[Callable[[], None]]) -> None:
         """Run host code of each rank to its end; what one raises ends all, and is raised with its `rank`."""

@@ -150,6 +150,15 @@ def test_bytes_stand_beside_the_least():
     assert 'id="cost"' not in told()
 
 
+def test_what_ranks_did_is_shown_step_by_step():
+    """Of a check's cases, the first on several ranks"""
+    cases = [Case("a", score.OK)] + [Case(name, score.OK, lanes=(f"rank 0 moves ·█ {name}",)) for name in "bc"]
+    (entry,) = [reporting.check_entry(score.CheckResult(class_made.DECLARED[0], tuple(cases), 3), "")]
+    assert entry["lanes"] == ["rank 0 moves ·█ b"]
+    assert "rank 0 moves ·█ b" in told({VALUES: cases[1]})
+    assert 'id="ranks"' not in told()
+
+
 def test_kernels_are_shown_on_each_gpu():
     refused: Any = {**KERNEL, "gpu": "B200", "error": f"out of registers {MARKUP}"}
     text = told({VALUES: Case("a", score.OK, compiled=(KERNEL, refused))})

@@ -10,7 +10,7 @@ import torch
 
 from assignment.judge.door import Run, SubmissionError
 from assignment.judge.replies import Failed, Fault, Ok, Raised
-from assignment.protocol.requests import Call, Ranks
+from assignment.protocol.requests import COLUMNS, LANES, Call, Ranks
 from assignment.sandbox.worker_client import WorkerDied
 from assignment.tests.pairs import FILE, F, defined
 from assignment.tests.test_pair_gpu import PLAYED, Gpu
@@ -78,7 +78,7 @@ def test_ranks_hear_of_each_other_on_the_heap(at, ranks):
     assert isinstance(reply, Ok), reply
     assert (reply.evidence, reply.doubts, reply.unstored) == ((), (), ())
     expected = [sum(call[r][0] for r in range(rank + 1)) for call in calls for rank in range(ranks)]
-    for came, right in zip(results[:-1], expected, strict=True):
+    for came, right in zip(results[:-2], expected, strict=True):
         torch.testing.assert_close(came, right)
 
 
@@ -214,6 +214,9 @@ def test_a_test_has_results_by_call_and_rank(at, run):
     assert run.in_context("") == (
         "3 ranks: 1 row of 50, float32: pushed(float32 (50,), float32 (6, 50), int32 (3, 8), int64 (3,), int64 (3,)):"
     )
+    assert [lane[:18] for lane in run.lanes] == [f"rank {r} {lane:10} " for r in range(3) for lane in LANES]
+    products, moves = (lane[18:] for lane in run.lanes[:2])
+    assert (set(products), set(moves), len(moves)) == ({"·"}, {*"·█"}, COLUMNS)
     for moved in (links.distinct, links.requested):  # 50 floats and a signal in each call
         assert moved == [[0 if origin == to else 2 * 204 for to in range(3)] for origin in range(3)]
     at.take(submission(PUSH, "if rank == 2: raise KeyError", *TAKE).replace(F, "pushed"))
@@ -272,7 +275,7 @@ def test_ranks_on_gpus_are_asked_together(at, gpus):
         return PLAYED | {"groups": [1, 1]}, [torch.full((50,), 10.0 * call + request.rank) for call in range(2)]
 
     ranks = gpus(answer, answer)
-    reply, (*results, links) = ask(at, submission(PUSH, *TAKE), *[inputs(2)] * 2)
+    reply, (*results, links, _) = ask(at, submission(PUSH, *TAKE), *[inputs(2)] * 2)
     assert isinstance(reply, Ok), reply
     assert [int(result[0]) for result in results] == [0, 1, 10, 11]
     assert links.shape == (2, 2, 2)

@@ -34,6 +34,7 @@ class Case:
     size: int = 0  # elements of its inputs
     map: Tiles | None = None  # where its result is wrong: a compare.Map
     moved: tuple[Moved, ...] = ()  # bytes of its inputs and results: door.moved_by
+    lanes: tuple[str, ...] = ()  # what ranks did, step by step: a line for each lane
     compiled: tuple[KernelFigures, ...] = ()  # its kernels on each GPU: compiled.figures
     steps: tuple[str, ...] = ()  # what host code did in its last call
     drawn: str = ""  # what launches of its last call did, for a page: a block of simulator/model.py, in base64

@@ -107,6 +107,7 @@ class CheckEntry(TypedDict):
     printed: NotRequired[int]
     measured: NotRequired[list[str]]
     moved: NotRequired[list[MovedEntry]]
+    lanes: NotRequired[list[str]]  # of its first case on several ranks
     compiled: NotRequired[list[KernelEntry]]
     timings: NotRequired[list[SpeedEntry]]
 
