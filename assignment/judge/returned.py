@@ -22,7 +22,11 @@ def fits(request: Direct | Ranks, groups: list[list[Tensor]], n_tensors: int) ->
             return len(sizes) == 4 and sizes[1] == sizes[3] == inputs and sizes[0] == sizes[2] > 0
         case Ranks():
             n, is_even = request.ranks, len(set(sizes[:-1])) == 1
-            return is_even and len(sizes) == n * request.calls + 1 and are_figures(groups[-1], [(2, n, n), (n, len(LANES), COLUMNS)])
+            return (
+                is_even
+                and len(sizes) == n * request.calls + 1
+                and are_figures(groups[-1], [(2, n, n), (n, len(LANES), COLUMNS)])
+            )
         case Costs():
             return len(sizes) == 2 and are_figures(groups[1], [(n_tensors,), (n_tensors,), (sizes[0],), ()])
         case Largest():

@@ -35,6 +35,7 @@ from .watch import Watch
 
 _SCHEDULE = Schedule("by priorities", is_weak=False)  # some rank or program is far behind, which finds most
 _RESIDENT = 132  # programs of each launch that a schedule begins with
+_AT_ONCE = 264  # that a GPU holds of one at the same time: two large ones on each of 132 multiprocessors
 _BYTES = np.dtype(np.uint8)
 _TURNS = 64
 _COUNTED = 1_000  # turns in which a program may give up a wait while all others stand still
@@ -240,7 +241,7 @@ class _Programs(Programs):
     def launch(self, rank: _Rank, run_one: Callable[[Program], None], ids: Sequence[Program]) -> None:
         """Run the programs of a launch; called by host code, which sleeps until they have ended."""
         self._world.host_stores(rank.number, self._before[rank.number])
-        at_once = self.held(builder.options.num_warps)
+        at_once = min(_AT_ONCE, self.held(builder.options.num_warps))
         call, enter, n_launch = calls.current(), builder.leave(), calls.current().n_launches
         context = contextvars.copy_context()  # NumPy's handling of floating point errors
         launch = _Launch(rank, builder.watch, run_one, deque(ids), at_once, self.now, context, _entering(call, enter))
@@ -354,6 +355,10 @@ class _Programs(Programs):
         who = "1 program waits" if len(asleep) == 1 else f"{len(asleep)} programs wait"
         text = f"{Deadlock.kind}: {who} ({_ranks(ranks)}), and nothing changes any more"
         parts: list[str | Said] = [text]
+        for launch in self._launches:
+            if n := len(launch.waiting):
+                more = f"{n:,} program{'s' * (n > 1)} of {launch.watch.kernel} {'have' if n > 1 else 'has'} not begun"
+                parts += [f"  {more}: a GPU holds some {launch.at_once:,} of it at once, roughly those that come first"]
         for one in list(shown.values())[:_SHOWN]:
             assert one.launch is not None
             name, by = one.launch.watch.awaited(int(one.waits_for[0]), places)
@@ -368,10 +373,6 @@ class _Programs(Programs):
         left = {one.rank for one in map(_member, self._live) if one.launch is None}
         if ended := sorted(set(range(self._world.n_ranks)) - left):
             parts += [f"  {_ranks(ended)} {'has' if len(ended) == 1 else 'have'} ended, and can signal no more"]
-        for launch in self._launches:
-            if launch.waiting:
-                held = f"a GPU holds at most {launch.at_once:,} programs of it at once"
-                parts += [f"  {len(launch.waiting):,} programs of {launch.watch.kernel} have not begun: {held}"]
         return Deadlock(*parts)
 
 

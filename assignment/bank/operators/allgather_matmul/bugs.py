@@ -34,6 +34,17 @@ a signal before the last store | values | {TILES} →
     {SENT} → ⏎    if own == 0:⏎        signal(pad, call) | line: a = tl.load(a_ptrs
 waits for a signal to itself that it never sends | values | {SENT} → ⏎    if to != rank:⏎        signal(pad, call) |
     deadlock
+who sends comes last | many |     _push_kernel[(ranks,)](⏎        a_shard, signals, buffers, pads, a_shard.stride(0),
+    a_shard.stride(1),⏎        rank, call, own, most, k,⏎        SLOTS=slots, M_TILE_SIZE=M_TILE_SIZE,
+    K_TILE_SIZE=K_TILE_SIZE,⏎    )  # fmt: skip⏎ →  | cdiv(n, N_TILE_SIZE), ranks) → cdiv(n, N_TILE_SIZE), ranks + 1) |
+    buffer, b, c, signals, rows, b. → a_shard, buffers, pads, a_shard.stride(0), a_shard.stride(1), own,⏎        buffer,
+    b, c, signals, rows, b. | a_ptr, signals_ptr, buffers_ptr, pads_ptr, s → to, a_ptr, signals_ptr, buffers_ptr,
+    pads_ptr, s | to = tl.program_id(0)⏎ → ⏎ | buffer_ptr, b_ptr, c_ptr, signals_ptr, rows_ptr, s → a_ptr, buffers_ptr,
+    pads_ptr, stride_am, stride_ak, own,⏎    buffer_ptr, b_ptr, c_ptr, signals_ptr, rows_ptr, s |
+    ranks = tl.num_programs(2)⏎ → ranks = tl.num_programs(2) - 1⏎    if tl.program_id(2) == ranks:⏎        if
+    tl.program_id(0) + tl.program_id(1) == 0:⏎            for to in range(ranks):⏎                _push_kernel(to,
+    a_ptr, signals_ptr, buffers_ptr, pads_ptr, stride_am, stride_ak, rank, call, own, most, k, SLOTS, M_TILE_SIZE,
+    K_TILE_SIZE)⏎        return⏎ | have not begun
 never sends to the last rank | values | _push_kernel[(ranks,)]( → _push_kernel[(max(ranks - 1, 1),)]( | deadlock
 signals without the rows | values | mask = (rows < own) & (terms < k) →
     mask = (rows < own) & (terms < k) & (to * rank == 0) | line: a = tl.load(a_ptrs

@@ -83,6 +83,30 @@ def check_push_mistakes():
 
 
 @triton.jit
+def last_kernel(signals, n):
+    if tl.program_id(0) == n - 1:
+        tl.atomic_xchg(signals, 1, sem="release", scope="sys")
+    else:
+        while tl.atomic_add(signals, 0, sem="acquire", scope="sys") < 1:
+            pass
+
+
+def check_who_sends_comes_last():
+    """A GPU holds a part of a launch's programs, those that come first."""
+    for n in (264, 265):
+        made, [one] = world(1, 0)
+        hosts = [partial(lambda one, n: last_kernel[n,](one.signals, n), one, n)]
+        if n == 264:
+            made.play(hosts)
+        else:
+            says(
+                raised(MemoryFault, made.play, hosts),
+                "1 program of last_kernel on rank 0 has not begun",
+                "264 programs wait",
+            )
+
+
+@triton.jit
 def reach_kernel(x_ptr, addresses, out, RANK: tl.constexpr, N: tl.constexpr):
     source = tl.load(addresses + (RANK + 1) % N).to(tl.pointer_type(tl.float32))
     tl.store(out, tl.load(source))
