@@ -23,7 +23,10 @@ class Costs:
 
 @dataclass(frozen=True)
 class Links:
-    """What calls on several ranks moved between them, in bytes by the rank that they come from and that they go to."""
+    """What calls on several ranks moved between them, in bytes by the rank that they come from and that they go to.
+
+    Integers are not counted: they are signals.
+    """
 
     results: list[list[Results]]  # by call and rank
     distinct: list[list[int]]  # bytes of distinct elements in each launch, of all launches together
@@ -48,6 +51,9 @@ class Run(Protocol):
 
     def __call__(self, function: str, *tensors: Tensor, **options: Any) -> Results:
         """Return the result of function(*tensors, **options)."""
+
+    def on_smallest_gpu(self) -> None:
+        """Let host code hear of a GPU with few multiprocessors from now on."""
 
     def rounds(
         self, function: str, build: Callable[[int], Sequence[Tensor]], first: int, tile: int, **options: Any
@@ -109,7 +115,8 @@ class Run(Protocol):
     def ranks(self, function: str, *calls: Sequence[Sequence[Tensor]], **options: Any) -> list[list[Results]]:
         """Return the results of calls on the same buffers, by call and rank: run.ranks(f, call)[0][rank].
 
-        Each rank is recorded in a process of its own; the kernels of all ranks run together. A function gets the
+        Each rank is recorded in a process of its own; the kernels of all ranks run together, of each launch as many
+        programs as a GPU holds. A function gets the
         options `rank` and `call`, from 1, beside those given.
 
         Args:

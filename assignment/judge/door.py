@@ -198,6 +198,10 @@ class Run:
         self._hear(function, reply)
         right(reply.returned(results))
 
+    def on_smallest_gpu(self) -> None:
+        """Let host code hear of a GPU with few multiprocessors from now on."""
+        self._are_fewest = True
+
     def rounds(
         self, function: str, build: Callable[[int], Sequence[Tensor]], first: int, tile: int, **options: Option
     ) -> int:
@@ -206,7 +210,7 @@ class Run:
         Calls are recorded for that, and not played. From now on host code hears of a GPU with few multiprocessors.
         """
         self._expect_callable(function)
-        self._are_fewest = True
+        self.on_smallest_gpu()
         structure = operators.about(function)["structure"]
         grown = rounds.Grown(first, build(first), build(2 * first), structure)
         try:

@@ -41,8 +41,8 @@ class Rank(Protocol):
     programs: Programs
     heap: Sequence[HeapTensor]
 
-    def run(self, ids: Sequence[Program], run_one: Callable[[Program], None]) -> None:
-        """Run all programs of a launch to their end, while others run."""
+    def run(self, ids: Sequence[Program], run_one: Callable[[Program], None], is_whole: bool) -> None:
+        """Run all programs of a launch to their end, while others run; `is_whole`: a GPU begins all or none."""
 
     def found(self, fault: MemoryFault) -> None:
         """Raise a fault when all has ended, unless another one tells its cause."""
@@ -57,7 +57,7 @@ class Rank(Protocol):
         """Note a product of matrices."""
 
     def moves(self, region: Region, action: str, pieces: np.ndarray, unit: int, requested: int) -> None:
-        """Count what a program moves over the link to another rank."""
+        """Count what a program moves over the link to another rank, but for integers: they are signals."""
 
 
 @dataclass

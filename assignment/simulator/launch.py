@@ -134,7 +134,8 @@ def _run_programs(
         ids = _programs(sizes, kernel, call)
         try:
             if call.rank:
-                call.rank.run(ids, functools.partial(watch.run, body=body))
+                is_whole = bool(options.get("launch_cooperative_grid"))
+                call.rank.run(ids, functools.partial(watch.run, body=body), is_whole)
             elif may_meet(self.fn, values.values()):
                 MeetingPrograms(watch, body, call, unused_results(self.fn)).run(ids, kernel.waits)
             else:
@@ -145,7 +146,7 @@ def _run_programs(
             call.faults.append(fault)
             raise
         except _REFUSALS as error:
-            if isinstance(error, NameError):
+            if isinstance(error, NameError | AttributeError):
                 explain(error)
             if call.raises_as_compiler and not isinstance(error, DoesNotHold):
                 raise _as_compilers(error).with_traceback(error.__traceback__) from error

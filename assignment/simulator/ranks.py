@@ -92,14 +92,14 @@ class _Rank(calls.Rank):
         self.number, self._world = number, world
         self.races, self.heap, self.programs = world.races, world.heap, world.programs
 
-    def run(self, ids: Sequence[Program], run_one: Callable[[Program], None]) -> None:
-        """Run all programs of a launch to their end, while others run."""
+    def run(self, ids: Sequence[Program], run_one: Callable[[Program], None], is_whole: bool) -> None:
+        """Run all programs of a launch to their end, while others run; `is_whole`: a GPU begins all or none."""
         if ids:
-            self.programs.launch(self, run_one, ids)
+            self.programs.launch(self, run_one, ids, is_whole)
 
     def moves(self, region: Region, action: str, pieces: np.ndarray, unit: int, requested: int) -> None:
-        """Count what a program moves over the link to another rank."""
-        if region.owner not in (None, self.number):
+        """Count what a program moves over the link to another rank, but for integers: they are signals."""
+        if region.owner not in (None, self.number) and region.tensor.is_floating_point():
             self._world.does(self.number, "moves")
             self.programs.moves(region, action, pieces, unit, requested)
 
@@ -238,10 +238,11 @@ class _Programs(Programs):
         host()
         self._world.host_stores(rank, self._before[rank])
 
-    def launch(self, rank: _Rank, run_one: Callable[[Program], None], ids: Sequence[Program]) -> None:
+    def launch(self, rank: _Rank, run_one: Callable[[Program], None], ids: Sequence[Program], is_whole: bool) -> None:
         """Run the programs of a launch; called by host code, which sleeps until they have ended."""
         self._world.host_stores(rank.number, self._before[rank.number])
-        at_once = min(_AT_ONCE, self.held(builder.options.num_warps))
+        most = self.held(builder.options.num_warps)
+        at_once = most if is_whole else min(_AT_ONCE, most)
         call, enter, n_launch = calls.current(), builder.leave(), calls.current().n_launches
         context = contextvars.copy_context()  # NumPy's handling of floating point errors
         launch = _Launch(rank, builder.watch, run_one, deque(ids), at_once, self.now, context, _entering(call, enter))
@@ -253,7 +254,7 @@ class _Programs(Programs):
             launch.enter()
         self._before[rank.number] = self._world.lies(rank.number)
         for (owner, _, action), (moved, requested) in launch.moved.items():
-            ends = (rank.number, owner) if action == "stored" else (owner, rank.number)
+            ends = (owner, rank.number) if action == "loaded" else (rank.number, owner)
             self._world.transfers.append(Transfer(builder.watch.kernel, n_launch, *ends, int(moved.sum()), requested))
 
     def meet(self, where: Hashable = None) -> None:
@@ -358,7 +359,9 @@ class _Programs(Programs):
         for launch in self._launches:
             if n := len(launch.waiting):
                 more = f"{n:,} program{'s' * (n > 1)} of {launch.watch.kernel} {'have' if n > 1 else 'has'} not begun"
-                parts += [f"  {more}: a GPU holds some {launch.at_once:,} of it at once, roughly those that come first"]
+                parts += [f"  {more}: a GPU holds some {launch.at_once:,} at once, roughly those that come first"]
+        if any(launch.waiting for launch in self._launches):
+            parts += ["  let who sends come first; launch_cooperative_grid=True is for a grid that a GPU holds whole"]
         for one in list(shown.values())[:_SHOWN]:
             assert one.launch is not None
             name, by = one.launch.watch.awaited(int(one.waits_for[0]), places)

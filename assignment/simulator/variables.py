@@ -226,10 +226,15 @@ def already_defined(name: str) -> NoReturn:
     raise ValueError(f"{name} is already defined. constexpr cannot be reassigned.")
 
 
-def explain(error: NameError) -> None:
-    """Add to the error, in the compiler's words, why a name that the kernel binds is not bound."""
+def explain(error: NameError | AttributeError) -> None:
+    """Add to the error, in the compiler's words, why a name is not bound, or a number has no method of tensors."""
     match = re.search(r"variable '(\w+)'", str(error))
-    if match:
+    if isinstance(error, AttributeError):
+        if isinstance(error.obj, int | float):
+            error.args = (
+                f"{error}: it is a constant, as any argument is that is 1; tl.cast({error.obj}, …) takes both",
+            )
+    elif match:
         in_branch, in_loop = match[1] in semantic.builder.watch.forgotten, match[1] in OF_LOOPS
         why = f": in Triton {_FORGOTTEN['if' if in_branch else 'loop']}" if in_branch or in_loop else ""
         error.args = (f"{match[1]} is not defined{why}",)

@@ -217,8 +217,8 @@ def test_a_test_has_results_by_call_and_rank(at, run):
     assert [lane[:18] for lane in run.lanes] == [f"rank {r} {lane:10} " for r in range(3) for lane in LANES]
     products, moves = (lane[18:] for lane in run.lanes[:2])
     assert (set(products), set(moves), len(moves)) == ({"·"}, {*"·█"}, COLUMNS)
-    for moved in (links.distinct, links.requested):  # 50 floats and a signal in each call
-        assert moved == [[0 if origin == to else 2 * 204 for to in range(3)] for origin in range(3)]
+    for moved in (links.distinct, links.requested):  # 50 floats in each call; signals are not counted
+        assert moved == [[0 if origin == to else 2 * 200 for to in range(3)] for origin in range(3)]
     at.take(submission(PUSH, "if rank == 2: raise KeyError", *TAKE).replace(F, "pushed"))
     with pytest.raises(SubmissionError, match="on rank 2: KeyError"):
         run.ranks("pushed", third)

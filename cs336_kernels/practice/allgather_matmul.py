@@ -35,7 +35,7 @@ def allgather_matmul(
     rows is structure: host code may read it. buffer and signals are this rank's part of the symmetric memory: kernels
     of all ranks load from it and store to it. buffers and pads hold the address of each rank's buffer and signals. What
     lies in buffer at first means nothing; signals are 0 before the first call, and later as the calls before have left
-    them. All ranks call with the same rows, shape of b and `call`, which counts the calls on this memory, from 1.
+    them. All ranks make the same calls on this memory, with the same rows and shape of b; `call` counts them, from 1.
 
     Raises:
         ValueError: before any launch, if a_shard or b has not exactly two dimensions, k differs, k or n is 0, a_shard

@@ -176,6 +176,8 @@ def values(points, claim, subject, cases, n_calls=1):
 
     @parametrized("case", cases)
     def test(run, record_property, rng, case):
+        if cases is MANY:
+            run.on_smallest_gpu()  # a grid of some programs for each multiprocessor is held whole
         case = case.drawn(rng)
         calls = [case.tensors(subject, rng) for _ in range(n_calls)]
         for call, results in enumerate(run.ranks(subject.function, *calls), 1):
