@@ -53,8 +53,8 @@ class Rank(Protocol):
     def whose(self, storage: int) -> str:
         """Return "rank 1" for a storage of another rank, that is not on the heap."""
 
-    def multiplies(self) -> None:
-        """Note a product of matrices."""
+    def does(self, what: str) -> None:
+        """Note a step, for a picture: one of LANES."""
 
     def moves(self, region: Region, action: str, pieces: np.ndarray, unit: int, requested: int) -> None:
         """Count what a program moves over the link to another rank, but for integers: they are signals."""

@@ -100,12 +100,12 @@ class _Rank(calls.Rank):
     def moves(self, region: Region, action: str, pieces: np.ndarray, unit: int, requested: int) -> None:
         """Count what a program moves over the link to another rank, but for integers: they are signals."""
         if region.owner not in (None, self.number) and region.tensor.is_floating_point():
-            self._world.does(self.number, "moves")
+            self.does("moves")
             self.programs.moves(region, action, pieces, unit, requested)
 
-    def multiplies(self) -> None:
-        """Note a product of matrices."""
-        self._world.does(self.number, "multiplies")
+    def does(self, what: str) -> None:
+        """Note a step, for a picture: one of LANES."""
+        self._world.done.append(self.number * len(LANES) + LANES.index(what))
 
     def found(self, fault: MemoryFault) -> None:
         """Raise a fault when all has ended, unless another one tells its cause."""
@@ -143,7 +143,7 @@ class World:
             int, tuple[StorageWeakRef, set[int]]
         ] = {}  # ranks, by address, of storages that are not on the heap
         self.transfers: list[Transfer] = []  # of all launches, in the order in which they end
-        self._done = bytearray()  # what ranks did, step by step: the number of a lane
+        self.done = bytearray()  # what ranks did, step by step: the number of a lane
         self.programs = _Programs(f"{self._calls[0].seed} ranks", self)
         for number, call in enumerate(self._calls):
             call.rank = rank = _Rank(number, self)
@@ -155,13 +155,9 @@ class World:
         shadow = Shadow(tensor.untyped_storage().nbytes(), tensor.itemsize)
         self.heap.append(HeapTensor(rank, f"rank {rank}'s {name}", tensor, shadow))
 
-    def does(self, rank: int, what: str) -> None:
-        """Note a step of a rank."""
-        self._done.append(rank * len(LANES) + LANES.index(what))
-
     def lanes(self) -> list[list[list[int]]]:
         """Return how many steps each rank took, by lane and column."""
-        done = np.frombuffer(self._done, np.uint8).astype(np.int64)
+        done = np.frombuffer(self.done, np.uint8).astype(np.int64)
         cells = done * COLUMNS + np.arange(done.size) * COLUMNS // max(1, done.size)
         counts = np.bincount(cells, minlength=self.n_ranks * len(LANES) * COLUMNS)
         return counts.reshape(self.n_ranks, len(LANES), COLUMNS).tolist()

@@ -574,7 +574,7 @@ class Watch:
     def dot(self, a: np.ndarray, b: np.ndarray, operands: str) -> None:
         """Count a matrix product of operands of this type."""
         if self.rank:
-            self.rank.multiplies()
+            self.rank.does("multiplies")
         if self.cost and not self.is_rehearsal:
             self.cost.dot(a, b, operands)
             if self.record:
