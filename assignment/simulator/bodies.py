@@ -1,8 +1,10 @@
 """Recording where the modes do not apply: in custom operators, backward passes and threads."""
 
 import contextlib
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 from unittest import mock
 
 from torch.autograd.function import BackwardCFunction
@@ -17,6 +19,7 @@ from assignment.pytorch_private import (
     is_for,
     n_dispatch_modes,
     n_function_modes,
+    not_compiled,
     pop_dispatch_mode,
     pop_function_mode,
 )
@@ -28,6 +31,19 @@ BACKENDS = ("CompositeExplicitAutograd", "CPU")  # where modes are off: they hav
 ON_CPU = {"CUDA": "CPU", "AutogradCUDA": "AutogradCPU"}  # where all tensors lie
 _BODIES: dict[tuple[str, str], Callable[..., Argument]] = {}  # by operator and backend
 _LIBRARIES: list[Library] = []
+
+
+class DispatchMode(TorchDispatchMode):
+    """A mode that torch.compile skips; PyTorch's own way to have it skipped loads torch._dynamo, for two seconds."""
+
+    def __init_subclass__(cls) -> None:
+        answer = cls.__torch_dispatch__
+        skipped = not_compiled(answer)
+
+        def dispatch(*args: Any) -> Any:
+            return skipped(*args) if "torch._dynamo" in sys.modules else answer(*args)
+
+        cls.__torch_dispatch__ = dispatch  # type: ignore[method-assign]
 
 
 def following(modes: Sequence[Mode], function: Callable[..., Argument]) -> Callable[..., Argument]:
