@@ -4,7 +4,6 @@ import contextlib
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 from unittest import mock
 
 from torch.autograd.function import BackwardCFunction
@@ -37,13 +36,8 @@ class DispatchMode(TorchDispatchMode):
     """A mode that torch.compile skips; PyTorch's own way to have it skipped loads torch._dynamo, for two seconds."""
 
     def __init_subclass__(cls) -> None:
-        answer = cls.__torch_dispatch__
-        skipped = not_compiled(answer)
-
-        def dispatch(*args: Any) -> Any:
-            return skipped(*args) if "torch._dynamo" in sys.modules else answer(*args)
-
-        cls.__torch_dispatch__ = dispatch  # type: ignore[method-assign]
+        answer, skipped = cls.__torch_dispatch__, not_compiled(cls.__torch_dispatch__)
+        cls.__torch_dispatch__ = lambda *args: (skipped if "torch._dynamo" in sys.modules else answer)(*args)  # type: ignore[method-assign]
 
 
 def following(modes: Sequence[Mode], function: Callable[..., Argument]) -> Callable[..., Argument]:
