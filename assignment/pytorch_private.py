@@ -12,6 +12,7 @@ from torch import Tensor
 from torch import _scaled_mm as scaled_mm
 from torch import _tensor_str as tensor_str
 from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
+from torch._compile import _disable_dynamo as not_compiled
 from torch._ops import OpOverload, OpOverloadPacket
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.cuda import _sleep as sleep_on_gpu

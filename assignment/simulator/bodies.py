@@ -1,6 +1,7 @@
 """Recording where the modes do not apply: in custom operators, backward passes and threads."""
 
 import contextlib
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from unittest import mock
@@ -17,6 +18,7 @@ from assignment.pytorch_private import (
     is_for,
     n_dispatch_modes,
     n_function_modes,
+    not_compiled,
     pop_dispatch_mode,
     pop_function_mode,
 )
@@ -28,6 +30,14 @@ BACKENDS = ("CompositeExplicitAutograd", "CPU")  # where modes are off: they hav
 ON_CPU = {"CUDA": "CPU", "AutogradCUDA": "AutogradCPU"}  # where all tensors lie
 _BODIES: dict[tuple[str, str], Callable[..., Argument]] = {}  # by operator and backend
 _LIBRARIES: list[Library] = []
+
+
+class DispatchMode(TorchDispatchMode):
+    """A mode that torch.compile skips; PyTorch's own way to have it skipped loads torch._dynamo, for two seconds."""
+
+    def __init_subclass__(cls) -> None:
+        answer, skipped = cls.__torch_dispatch__, not_compiled(cls.__torch_dispatch__)
+        cls.__torch_dispatch__ = lambda *args: (skipped if "torch._dynamo" in sys.modules else answer)(*args)  # type: ignore[method-assign]
 
 
 def following(modes: Sequence[Mode], function: Callable[..., Argument]) -> Callable[..., Argument]:

@@ -6,8 +6,9 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 import numpy as np
 import torch
 
-from assignment.pytorch_private import Argument, Arguments, Keywords, OpOverload, TorchDispatchMode, tensors_of
+from assignment.pytorch_private import Argument, Arguments, Keywords, OpOverload, tensors_of
 
+from .bodies import DispatchMode
 from .layout import Layout
 from .trace import LaunchCost, Traffic
 
@@ -15,7 +16,7 @@ COSTS = ("read", "tile_rows", "written", "beside")  # of a call, in this order
 Counts = Callable[[torch.Tensor], np.ndarray]
 
 
-class HostTraffic(TorchDispatchMode):
+class HostTraffic(DispatchMode):
     """Bytes that PyTorch's operations read and write, by storage, and which storages are copies.
 
     Views and fresh memory cost nothing, and constant fills are counted separately. Every tensor is
@@ -32,11 +33,6 @@ class HostTraffic(TorchDispatchMode):
         self.largest = 0  # elements of the largest tensor made
         self.by_label = np.zeros(256, np.int64)  # bytes read, by the label that says where they come from
         self._kept: list[torch.Tensor] = []
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Return whether torch.compile skips this class: loading it takes two seconds."""
-        return False
 
     def __torch_dispatch__(
         self, func: OpOverload, types: Collection[type], args: Arguments = (), kwargs: Keywords | None = None

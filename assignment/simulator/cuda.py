@@ -21,7 +21,6 @@ from assignment.pytorch_private import (
     Arguments,
     Keywords,
     OpOverload,
-    TorchDispatchMode,
     has_storage,
     parse_to,
     tensors_of,
@@ -29,7 +28,7 @@ from assignment.pytorch_private import (
 from assignment.whose import theirs
 
 from .autocast import cast
-from .bodies import following
+from .bodies import DispatchMode, following
 from .host import Driver
 from .one_gpu import answer_as
 from .properties import H100
@@ -145,7 +144,7 @@ def kind_of_device(device: Any) -> str | None:
     return str(device).partition(":")[0]
 
 
-class StorageDevices(TorchDispatchMode):
+class StorageDevices(DispatchMode):
     """Which storages of a script lie on the CPU for certain: those made there, and what is computed of such alone."""
 
     def __init__(self) -> None:

@@ -19,12 +19,12 @@ from assignment.pytorch_private import (
     Arguments,
     Keywords,
     OpOverload,
-    TorchDispatchMode,
     disable_current_modes,
     is_in_memory,
     tensor_str,
 )
 
+from .bodies import DispatchMode
 from .calls import Call
 from .costs import tensors_in
 from .faults import element
@@ -47,7 +47,7 @@ class _Output:
     is_reported: bool = False
 
 
-class UnstoredReads(TorchDispatchMode):
+class UnstoredReads(DispatchMode):
     """While active, checks every operation that reads what launches stored to, also those of earlier calls."""
 
     def __init__(self) -> None:

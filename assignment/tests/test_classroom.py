@@ -89,6 +89,7 @@ def test_a_grader_that_ends_or_hangs_is_lost(monkeypatch, tmp_path):
         return start([sys.executable, script] if is_grader else command, **more)
 
     monkeypatch.setattr(subprocess, "Popen", started)
+    monkeypatch.setattr(batch, "GRACE_S", 1.0)
     grader = batch.Grader(SETTINGS)
     with pytest.raises(batch.Lost, match=r"(?s)the grader ended, with exit status 0.*last words"):
         grader.grade(jobs("quick")[0], 20)

@@ -60,7 +60,7 @@ def broken():
 def test_values(device, n, masked):
     x = torch.randn(n, device=device)
     assert x.is_cuda and torch.cuda.get_device_capability() >= (8, 0)
-    torch.testing.assert_close(add_one(x, masked), x + 1)
+    assert torch.equal(add_one(x, masked), x + 1)  # assert_close loads torch.distributed
 
 def test_caught():
     with pytest.raises(Exception):

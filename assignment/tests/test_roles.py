@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,13 @@ def modules(folder: Path) -> list[Path]:
     return sorted(folder.rglob("*.py"))
 
 
-def imported(path: Path) -> Iterator[tuple[str, bool]]:
-    """The modules of ours that a file imports, dotted and without "assignment.", and whether as it is loaded."""
+@cache
+def imported(path: Path) -> list[tuple[str, bool]]:
+    """Return the modules of ours that a file imports, dotted and without "assignment.", and whether as it is loaded."""
+    return list(_imported(path))
+
+
+def _imported(path: Path) -> Iterator[tuple[str, bool]]:
     tree = ast.parse(path.read_text())
     package = path.relative_to(stage.OURS).parent.parts
     for node in ast.walk(tree):

@@ -70,6 +70,11 @@ def trees() -> dict[str, ast.Module]:
 
 
 @cache
+def nodes(tree: ast.Module) -> list[ast.AST]:
+    return list(ast.walk(tree))
+
+
+@cache
 def imports() -> dict[str, set[str]]:
     """Return the modules of ours that each imports, lazily or for its types too."""
     paths = {path: path.relative_to(OURS).with_suffix("").parts for path in modules(OURS)}
@@ -91,8 +96,8 @@ def arrows_upward() -> list[str]:
     ]
 
 
-def annotations(tree: ast.AST) -> Iterator[ast.expr]:
-    for node in ast.walk(tree):
+def annotations(tree: ast.Module) -> Iterator[ast.expr]:
+    for node in nodes(tree):
         if isinstance(node, ast.FunctionDef) and node.returns:
             yield node.returns
         elif isinstance(node, ast.arg | ast.AnnAssign) and node.annotation:
@@ -120,7 +125,7 @@ def functions() -> dict[str, int]:
     return {
         f"{name}:{node.lineno} {node.name}": (node.end_lineno or 0) - node.lineno + 1
         for name, tree in trees().items()
-        for node in ast.walk(tree)
+        for node in nodes(tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     }
 
@@ -132,7 +137,7 @@ def lazy_imports() -> list[str]:
         f"{name}:{node.lineno}"
         for name, tree in trees().items()
         if name.split("/")[0] not in STAFFS
-        for function in ast.walk(tree)
+        for function in nodes(tree)
         if isinstance(function, ast.FunctionDef)
         for node in ast.walk(function)
         if isinstance(node, ast.ImportFrom | ast.Import) and "  # " not in lines[name][node.lineno - 1]
@@ -149,13 +154,13 @@ def namespaces() -> list[str]:
 def _namespaces(tree: ast.Module) -> Iterator[int]:
     parsed = {
         name.id
-        for node in ast.walk(tree)
+        for node in nodes(tree)
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
-        if re.search(r"\.parse_(known_)?args$", ast.unparse(node.value.func))
+        if isinstance(node.value.func, ast.Attribute) and node.value.func.attr in ("parse_args", "parse_known_args")
         for name in ast.walk(node.targets[0])
         if isinstance(name, ast.Name)
     }
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         match node:
             case ast.Attribute(attr="Namespace") | ast.Name("Namespace") | ast.alias("Namespace"):
                 yield node.lineno
@@ -167,9 +172,7 @@ def _namespaces(tree: ast.Module) -> Iterator[int]:
 
 def repeated_classes() -> tuple[float, list[str]]:
     """Return the share of classes whose name another has, and the names."""
-    classes = Counter(
-        node.name for tree in trees().values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)
-    )
+    classes = Counter(node.name for tree in trees().values() for node in nodes(tree) if isinstance(node, ast.ClassDef))
     repeated = {name: count for name, count in classes.items() if count > 1}
     return sum(repeated.values()) / classes.total(), list(repeated)
 
@@ -183,7 +186,7 @@ def _code_lines(path: Path, tree: ast.Module) -> set[int]:
     with path.open("rb") as file:
         tokens = [token for token in tokenize.tokenize(file.readline) if token.type not in NO_CODE]
     lines = {line for token in tokens[1:] for line in range(token.start[0], token.end[0] + 1)}
-    texts = [node for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)]
+    texts = [node for node in nodes(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)]
     return lines - {line for text in texts for line in range(text.lineno, (text.end_lineno or 0) + 1)}
 
 
@@ -215,7 +218,7 @@ def names_as_strings() -> list[str]:
 def named(tree: ast.Module) -> Iterator[tuple[str, ast.expr, list[ast.expr]]]:
     """Yield a key or an attribute, where it is written or compared, and with what."""
     of_key = re.compile(r".*(?:\.|\['|\.get\(')(kind|status)(?:'.*)?", re.DOTALL)
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Dict):
             items = zip(node.keys, node.values, strict=True)
             yield from ((str(k.value), node, [v]) for k, v in items if isinstance(k, ast.Constant))
@@ -225,9 +228,9 @@ def named(tree: ast.Module) -> Iterator[tuple[str, ast.expr, list[ast.expr]]]:
             yield from ((key, node, sides) for key in keys)
 
 
-def dotted(tree: ast.AST) -> Iterator[str]:
+def dotted(tree: ast.Module) -> Iterator[str]:
     """Yield the names of modules and of what is taken from them, from the library on."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and not node.level:
@@ -257,7 +260,7 @@ def test_functions_are_short():
 
 
 def test_no_function_binds_a_global():
-    names = [name for name, tree in trees().items() if any(isinstance(node, ast.Global) for node in ast.walk(tree))]
+    names = [name for name, tree in trees().items() if any(isinstance(node, ast.Global) for node in nodes(tree))]
     assert not names
 
 

@@ -169,7 +169,7 @@ def check_waiting_for_later_programs():
 
 def check_a_barrier_of_many():
     """As many again begin where all sleep, so that few look for those that have not begun."""
-    n = 200
+    n = 100
     around = torch.arange(1.0, n + 1).roll(-1)
     with mock.patch.object(programs, "_TOO_MANY", 30 * n):
         assert wrong(lambda y: barrier_kernel[(n,)](integers(), torch.zeros(n), y, n), around) == (0, [])
