@@ -31,6 +31,7 @@ WHOLE = case.Case(
     size=4,
     map=MAP,
     moved=({"tensor": "x", "bytes": 4, "least": 4},),
+    lanes=("rank 0 moves █",),
     compiled=({"kernel": "k", "gpu": "H100"},),
     steps=("1", "2"),
     drawn="AA==",
