@@ -56,6 +56,8 @@ def model(name: str) -> operators.Operator:
         )
     if all(function.gradients for function in found.functions):
         raise OperatorError(f"expected an operator with kernels of its own, got {name}: choose a simpler one")
+    if others := [function.name for function in found.functions if name not in function.name]:
+        raise OperatorError(f"expected functions named after {name}, got {', '.join(others)}: choose a simpler one")
     return found
 
 

@@ -51,7 +51,13 @@ from assignment.bank.operators.edits import bug
 
 PROBLEM = "{name}"
 FILES = ("practice/{name}.py",)
-BUGS = [bug("the other sign", "{check}", {edits}, named="{name}-negated")]
+BUGS = [
+    bug(
+        "the other sign",
+        "{check}",
+{edits}        named="{name}-negated",
+    )
+]
 '''
 
 
@@ -100,7 +106,9 @@ class TheSign:
                 "got none that stands there once: choose another one"
             )
         return BUGS.format(
-            name=self.name, check=self.renamed(check.partition("::")[2]), edits=", ".join(map(repr, edits))
+            name=self.name,
+            check=self.renamed(check.partition("::")[2]),
+            edits="".join(f"        {edit!r},\n" for edit in edits),
         )
 
 
@@ -128,6 +136,7 @@ def negations(solution: str, result: str) -> list[tuple[str, str]]:
             continue
         called = value.partition("(")[0]
         old, new = (f"{called}(", f"-{called}(") if isinstance(call.args[1], ast.Call) else (value, f"-({value})")
-        if solution.count(where + old) == 1:
-            found.append((where + old, where + new))
+        words = [match.start() for match in re.finditer(r"\b\w", where)]
+        starts = [start for start in reversed(words) if solution.count(where[start:] + old) == 1]
+        found += [(where[start:] + old, where[start:] + new) for start in starts[:1]]
     return found

@@ -112,7 +112,7 @@ def test_next_on_a_fresh_copy_is_the_first_stub(stubs):
         "  weighted_sum_forward returns Σ_j x_ij w_j in float32",
         "  open:  cs336_kernels/weighted_sum.py: weighted_sum_forward, handout/weighted_sum.md",
         "  all of it: uv run grade.py --seed 3 --explain test_weighted_sum.py::test_forward_values",
-        "After it: weighted_sum_forward is right for every shape: no size is a multiple of a tile (0.5 points), and 95 "
+        "After it: weighted_sum_forward is right for every shape: no size is a multiple of a tile (1 point), and 95 "
         "checks more",
     ]
 

@@ -19,12 +19,14 @@ from assignment.player.source import Refused
 from assignment.recorder import device
 from assignment.recorder.kernels import Described, is_kernel
 from assignment.recorder.tape import Tape
+from assignment.simulator import bodies
 
 ROOT = Path(sys.argv[2])
 sys.path.insert(0, str(ROOT))
 
 
 def kernels_of(path: Path) -> list:
+    bodies.forget()  # the operators of the module before, which has those of the same names
     module = importlib.import_module(path.relative_to(ROOT).with_suffix("").as_posix().replace("/", "."))
     values = [getattr(value, "fn", value) if not is_kernel(value) else value for value in vars(module).values()]
     return [value for value in values if is_kernel(value) and value.fn.__module__ == module.__name__]
@@ -34,7 +36,7 @@ def main() -> None:
     files = sorted(path for path in ROOT.rglob("*.py") if not path.name.startswith("_"))
     described, tape = Described(ROOT), Tape(f"{ROOT}/")
     device.install(tape, GPUTarget("cuda", 90, 32), device.Answers(TARGETS["h100"].properties, set()))
-    with device.OnGpu(tape):
+    with bodies.everywhere([device.OnGpu(tape)]):
         kernels = [kernel for path in files for kernel in kernels_of(path)]
     for kernel in kernels:
         described.number(kernel)
