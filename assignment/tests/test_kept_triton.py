@@ -360,7 +360,7 @@ def checks_that_call_compiles(file: Path) -> list[str]:
 @pytest.mark.slow
 def test_verdicts_are_those_of_the_compilers_environment(capfd):
     """A bug and a right variant; the whole is `python -m assignment.bank native`"""
-    assert native.main(["bugs/vector_add/mask"], True, None, 0, "1/1", 1) == 0
+    assert native.main(["bugs/vector_add/stored"], True, None, 0, "1/1", 1) == 0
     assert "0 of them different" in capfd.readouterr().out
 
 

@@ -56,7 +56,7 @@ NOT_HERE = {  # the beginnings of commands, and why they are not run
     "python -m assignment.bank cpu_time": f"{LONG}: test_cpu_time.py",
     "python -m pytest -p assignment.simulator.pytest_plugin": "the folder is another project's: test_pytest_plugin.py",
     "python -m assignment.bank suites": f"{LONG}, and checkouts: test_suites.py",
-    "python -m assignment.simulator --report experts.py": "the script is the student's: test_simulator_script.py has one",
+    "python -m assignment.simulator --report experts.py": "a student's script: test_simulator_script.py has one",
     "python -m assignment.bank native": f"{LONG}: test_kept_triton.py",
     "python -m assignment.simulator --l2": "the script is the student's: test_l2.py has one",
     "python -m assignment.bank.operators.flash_attention.benchmark": LONG,
