@@ -58,6 +58,7 @@ NOT_HERE = {  # the beginnings of commands, and why they are not run
     "python -m assignment.bank suites": f"{LONG}, and checkouts: test_suites.py",
     "python -m assignment.simulator --report experts.py": "a student's script: test_simulator_script.py has one",
     "python -m assignment.bank native": f"{LONG}: test_kept_triton.py",
+    "python -m assignment.bank kept": LONG,
     "python -m assignment.simulator --l2": "the script is the student's: test_l2.py has one",
     "python -m assignment.bank.operators.flash_attention.benchmark": LONG,
     "python -m assignment.compiling match.py --target h100": "test_handout.py compares what it says, and its listings",
