@@ -120,9 +120,9 @@ def show_result(console: Console, result: score.CheckResult, entry: CheckEntry) 
     if result.worst and result.worst.steps:
         console.print(Text(text.line(f"  what host code did in the last call of [{result.worst.name}]:")))
         report.print_block(console, "\n".join(result.worst.steps))
-    if entry["lanes"]:
+    if lanes := entry.get("lanes"):
         console.print(Text(f"  {report.OVER_STEPS}:"))
-        report.print_block(console, "\n".join(entry["lanes"]))
+        report.print_block(console, "\n".join(lanes))
     console.print(Text(f"  open:  {where.place(result.check)}"))
     report.print_commands(console, entry)
 

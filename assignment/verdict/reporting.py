@@ -178,12 +178,13 @@ def check_entry(result: CheckResult, command: str, debug: str = "") -> CheckEntr
         "printed": sum(case.n_printed for case in result.cases),
         "measured": [text.line(f"{case.name}: {case.measured}") for case in result.cases if case.measured],
         "moved": _most_moved(result.cases),
-        "lanes": [*next((case.lanes for case in result.cases if case.lanes), ())],
         "compiled": _compiled(result.cases),
         "timings": [{"case": text.line(case.name), **case.timing} for case in result.cases if case.timing],
     }
     if worst and not worst.ran:
         entry["ran"] = False
+    if lanes := next((case.lanes for case in result.cases if case.lanes), ()):
+        entry["lanes"] = [*lanes]
     return entry
 
 

@@ -213,10 +213,10 @@ def traffic(points, claim, cases):
 
 
 test_values = values(
-    9, "allgather_matmul returns the rows of all ranks times b, on 2 to 4 ranks, in float32", RANKS, PLAIN
+    10, "allgather_matmul returns the rows of all ranks times b, on 2 to 4 ranks, in float32", RANKS, PLAIN
 )
-test_uneven = values(2, "allgather_matmul is right where ranks have different numbers of rows", RANKS, UNEVEN)
-test_many = values(1, "allgather_matmul is right where a GPU holds a part of its programs at a time", RANKS, MANY)
+test_uneven = values(1.5, "allgather_matmul is right where ranks have different numbers of rows", RANKS, UNEVEN)
+test_many = values(0.5, "allgather_matmul is right where a GPU holds a part of its programs at a time", RANKS, MANY)
 test_empty = values(1, "allgather_matmul is right where ranks have no rows", RANKS, EMPTY)
 test_one_rank = values(1, "allgather_matmul is right on one rank", RANKS, ONE)
 test_calls = values(
