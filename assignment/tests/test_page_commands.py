@@ -43,6 +43,7 @@ NOT_HERE = {  # the beginnings of commands, and why they are not run
     "python -m assignment.bank gpu_memory": GPU,
     "python assignment/tests/data/counters.py": GPU,
     "python -m assignment.bank.operators.matmul_block_scaled.accumulators": GPU,
+    "torchrun": f"{GPU}, or two",
     "python -m assignment.bank engines": f"{LONG}, or {GPU}",
     "python -m assignment.compiling.agreement": GPU,
     "python -m assignment.classroom leaderboard": "needs what a GPU has timed",
