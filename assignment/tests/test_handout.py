@@ -286,7 +286,7 @@ def test_commands_have_a_known_form(command, pytest_help):
             assert importlib.util.find_spec(module)
         case ["sed", "-i", _, script]:
             assert script in SCRIPTS
-        case ["uv", "run", "python", file]:
+        case ["uv", "run", "python", file] | ["uv", "run", "torchrun", "--nproc-per-node", "2", file]:
             assert file.endswith(".py")
         case _:
             pytest.fail(f"no such form of command: {command}")
