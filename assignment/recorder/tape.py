@@ -52,7 +52,7 @@ class _WantedInThread(threading.local):
     device = ""  # that this thread's new memory is wanted on; "" if it is not said
 
 
-class Tape(TorchDispatchMode):
+class Tape(bodies.DispatchMode):
     """Records what the operations inside do.
 
     One class, because numbers, views and steps are tables of one program, filled under one lock by what PyTorch calls.
@@ -78,11 +78,6 @@ class Tape(TorchDispatchMode):
         self.faults = Faults()
         self.modes: list[TorchDispatchMode | TorchFunctionMode] = [self]  # that are on while a submission's code runs
         self._new_chunk()
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Return whether torch.compile skips this class: loading it takes two seconds."""
-        return False
 
     def _new_chunk(self) -> None:
         self.chunk += 1

@@ -24,7 +24,6 @@ from assignment.pytorch_private import (
     FakeTensorMode,
     Keywords,
     OpOverload,
-    TorchDispatchMode,
     disable_current_modes,
     faked,
     tensors_of,
@@ -38,17 +37,12 @@ from .tape import Tape
 logging.getLogger("torch._subclasses.fake_tensor").disabled = True  # it prints a stack beside each exception
 
 
-class Operators(TorchDispatchMode):
+class Operators(bodies.DispatchMode):
     """Notes each operator of host code on the tape, with the forms of what it returns."""
 
     def __init__(self, tape: Tape) -> None:
         super().__init__()
         self._tape = tape
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Return whether torch.compile skips this class: loading it takes two seconds."""
-        return False
 
     def __torch_dispatch__(
         self, func: OpOverload, types: Collection[type], args: Arguments = (), kwargs: Keywords | None = None
