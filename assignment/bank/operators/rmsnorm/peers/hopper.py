@@ -52,7 +52,7 @@ def of_rows(grad_y, x, weight, mean, rstd, n_vectors, most_parts):
         *(described(tensor) for tensor in (x_, grad_y_, weight)), mean.reshape(-1), rstd.reshape(-1), grad_x, partials,
         n_rows,
         HAS_MEAN=n_vectors == 2, N_PARTS=n_parts, N_WAITING=n_waiting, COPY_REGISTERS=24,
-        num_warps=16 if n_parts <= 4 else 8,  # with 16, gradients of 32,768 columns leave too few registers
+        num_warps=16 if n_parts * n_vectors <= 4 else 8,  # with 16, more gradients leave too few registers
     )  # fmt: skip
     return grad_x.reshape(x.shape), partials.sum(dim=1).to(weight.dtype)
 
@@ -149,8 +149,14 @@ def _compute(computing, HAS_MEAN: gl.constexpr, N_PARTS: gl.constexpr, N_WAITING
             along += gl.sum(h * (x_parts.index(place).load(LAYOUT).to(gl.float32) * rstd - shift), axis=1)
             if HAS_MEAN:
                 h_sums += _of_threads(h)
-        along_mean = gl.sum(along, axis=0) / d
-        h_mean = gl.sum(gl.sum(h_sums, axis=1), axis=0) / d if HAS_MEAN else 0.0
+        if HAS_MEAN:  # both at once: warps meet less often
+            h_along = gl.convert_layout(gl.sum(h_sums, axis=1), along.type.layout)
+            along_sum, h_sum = gl.reduce((along, h_along), 0, _added)
+            h_mean = h_sum / d
+        else:
+            along_sum = gl.sum(along, axis=0)
+            h_mean = 0.0
+        along_mean = along_sum / d
         row_ptr = grad_x_ptr + row.to(gl.int64) * d  # type: ignore[attr-defined]
         new_w = ()
         new_b = ()
@@ -175,6 +181,11 @@ def _compute(computing, HAS_MEAN: gl.constexpr, N_PARTS: gl.constexpr, N_WAITING
         gl.store(partials_ptr + j * PART + across, grad_w[j])
         if HAS_MEAN:
             gl.store(partials_ptr + gl.num_programs(0) * d + j * PART + across, grad_b[j])
+
+
+@gluon.jit
+def _added(x, y, more_x, more_y):
+    return x + more_x, y + more_y
 
 
 @gluon.jit
