@@ -71,11 +71,17 @@ class SymmetricHeap:
 
     def __init__(self, name: str, folder: str, rank: int, ranks: int) -> None:
         """Meet under a name, in a folder that all have; there must be no such file."""
-        from torch._C._distributed_c10d import FileStore, _SymmetricMemory  # not in every build
+        from torch._C._distributed_c10d import (  # not in every build
+            FileStore,
+            ProcessGroup,
+            _register_process_group,
+            _SymmetricMemory,
+        )
 
         self._memory, self._name, self._rank, self._ranks = _SymmetricMemory, name, rank, ranks
         self._store = FileStore(f"{folder}/{name}", ranks)
-        _SymmetricMemory.set_group_info(name, rank, ranks, self._store)
+        self._group = ProcessGroup(self._store, rank, ranks)  # without a backend: addresses alone are exchanged
+        _register_process_group(name, self._group)
 
     def shared(self, nbytes: int) -> tuple[Tensor, list[int]]:
         """Return so many bytes here, and the addresses of those of all ranks; all must ask in the same order."""

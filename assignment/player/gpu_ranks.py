@@ -30,8 +30,8 @@ def play(
     shared = {place: _shared(heap, calls[0][place]) for place in sorted(about["heap"].values())}
     own = {place: tensor for place, (tensor, _) in shared.items()}
     for table, of in about["tables"]:
-        for call in calls:
-            call[table].copy_(torch.tensor(shared[of][1]))
+        [own[table]] = moved([calls[0][table]], device)
+        own[table].copy_(torch.tensor(shared[of][1]))
     results = []
     heap.meet("filled")
     with torch.no_grad():

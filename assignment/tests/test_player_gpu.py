@@ -11,8 +11,9 @@ from assignment.player import gpu_player, gpu_ranks
 from assignment.player.play import InKernel
 from assignment.protocol.program import HostLine, Inputs, Operation, Program, Step, View
 from assignment.protocol.replies import Failed, Raised
-from assignment.protocol.requests import OnRank
+from assignment.protocol.requests import Call, OnRank
 from assignment.protocol.said import Said
+from assignment.pytorch_private import SymmetricHeap
 from assignment.tests.forked import python
 
 X = torch.arange(6.0).view(2, 3)
@@ -122,15 +123,35 @@ def test_a_rank_plays_its_calls_on_one_heap(player, monkeypatch):
     steps: list[Step] = [Inputs([0, 1, 2, 3]), Operation(0, [{"t": 1}, 10], {}, [1], 0)]
     steps += [Operation(1, [{"t": 1 + number}], {}, [4 + number], 0) for number in range(3)]
     names, programs = ["aten::add_.Scalar", "aten::clone."], []
-    for start in (4, 7):  # of the storages that are made
+    for x, start in ((0, 4), (10, 7)):  # the storages of the first input, and of those that are made
         made = [view._replace(storage=start + number, offset=0) for number, view in enumerate(views[1:])]
-        sizes = dict.fromkeys(range(10), 64)
-        programs.append(Program([*views, *made], sizes, names, [HostLine()], steps=steps, results=[[4, 5, 6]]))
+        seen, sizes = [View.of(X, x), *views[1:], *made], dict.fromkeys(range(11), 64)
+        programs.append(Program(seen, sizes, names, [HostLine()], steps=steps, results=[[4, 5, 6]]))
     about: Any = {"heap": {"buffer": 2, "signals": 1}, "tables": [[3, 1]]}
     request = OnRank(function="f", about=about, options={}, ranks=2, calls=2, rank=0, meeting="here")
-    first, second = gpu_ranks.play(player.turn, "cpu", request, programs, [*given, *given])
+    first, second = gpu_ranks.play(player.turn, "cpu", request, programs, [*given, *(x.clone() for x in given)])
     assert first[0].tolist() == [12, 13, 14, 15, 16, 17]
     assert second[0].tolist() == [22, 23, 24, 25, 26, 27]
     assert second[1].isnan().all()
     assert first[2].tolist() == second[2].tolist() == [address + 2 * 4 for address in heap.addresses[0]]
     assert heap.met == ["filled", "played"]
+
+
+def test_ranks_meet_by_a_group_of_their_name(tmp_path):
+    """By which PyTorch finds where memory is exchanged"""
+    distributed = pytest.importorskip("torch._C._distributed_c10d")
+    heap = SymmetricHeap("ranks-1", str(tmp_path), 0, 1)
+    group = distributed._resolve_process_group("ranks-1")
+    assert (group.rank(), group.size(), heap is None) == (0, 1, False)
+
+
+def test_a_rank_alone_has_its_own_addresses(player):
+    """Its tables come empty, and hold the address of its heap on the GPU"""
+    buffer, table = torch.zeros(4), torch.zeros(1, dtype=torch.int64)
+    views = [View.of(tensor, number) for number, tensor in enumerate([X, buffer, table, table])]
+    steps: list[Step] = [Inputs([0, 1, 2]), Operation(0, [{"t": 2}], {}, [3], 0)]
+    copied = Program(views, dict.fromkeys(range(4), 64), ["aten::clone."], [HostLine()], steps=steps, results=[[3]])
+    about: Any = {"heap": {"buffer": 1}, "tables": [[2, 1]]}
+    request, session = Call(function="f", about=about, options={}), gpu_player.GpuSession()
+    _, [found] = session._done(player, request, [X, buffer, table, copied.encoded()])
+    assert found.tolist() == [buffer.data_ptr()]
