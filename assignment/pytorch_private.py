@@ -81,7 +81,7 @@ class SymmetricHeap:
         self._memory, self._name, self._rank, self._ranks = _SymmetricMemory, name, rank, ranks
         self._store = FileStore(f"{folder}/{name}", ranks)
         self._group = ProcessGroup(self._store, rank, ranks)  # without a backend: addresses alone are exchanged
-        _register_process_group(name, self._group)
+        _register_process_group(name, self._group)  # type: ignore[arg-type]
 
     def shared(self, nbytes: int) -> tuple[Tensor, list[int]]:
         """Return so many bytes here, and the addresses of those of all ranks; all must ask in the same order."""

@@ -83,10 +83,10 @@ class GpuSession:
                 return Ok(tuple(map(len, groups)), all(program.bare for program in given)), results
             case Called():
                 *inputs, data = tensors
-                program, given = programs.read(data), moved(inputs, DEVICE)
+                program, inputs = programs.read(data), moved(inputs, DEVICE)
                 for table, of in request.about["tables"]:  # of a rank that is alone
-                    given[table].fill_(given[of].data_ptr())
-                groups = player.play(program, given)
+                    inputs[table].fill_(inputs[of].data_ptr())
+                groups = player.play(program, inputs)
                 results = moved([tensor for group in groups for tensor in group], "cpu")
                 return Ok(tuple(map(len, groups)), program.bare), results
             case _:

@@ -230,6 +230,7 @@ class _Programs(Programs):
 
     def _run_host(self, rank: int, call: Call, host: Callable[[], None], _: Program) -> None:
         calls.switch_to(call)
+        builder.grid_idx = None  # that of another rank's program
         self._before[rank] = self._world.lies(rank)
         host()
         self._world.host_stores(rank, self._before[rank])

@@ -12,6 +12,9 @@ from jaxtyping import Float, Int32, Int64
 from torch import Tensor
 
 # BEGIN SOLUTION
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+ALIGNMENT = 16  # bytes: what a tensor descriptor asks of a matrix's base and of its stride
 LARGE_SHARED_MEMORY = {(9, 0), (10, 0)}  # H100 and B200: 227 KB a program; elsewhere as little as 99 KB
 # By the bytes of an element: rows, columns and terms of a tile, warps, stages.
 SIZES = {2: (64, 128, 32, 4, 3), 4: (64, 64, 32, 4, 3)}
@@ -60,12 +63,14 @@ def allgather_matmul(
     m_tile, n_tile, k_tile, num_warps, num_stages = (LARGE_SIZES if is_large else SIZES)[a_shard.itemsize]
     slots = signals.shape[1]
     in_block = triton.cdiv(triton.cdiv(most, m_tile), slots - 1)  # row tiles whose arrival is one signal
-    n_blocks = triton.cdiv(own, in_block * m_tile)
+    n_blocks = triton.cdiv(own, in_block * m_tile) if ranks > 1 or a_shard.stride(1) != 1 else 0
     n_tiles = triton.cdiv(most, m_tile) * triton.cdiv(n, n_tile)  # of a shard, at most
+    is_tiled = is_large and _is_describable(b)
+    factor = TensorDescriptor.from_tensor(b, [k_tile, n_tile]) if is_tiled else b
     _allgather_matmul_kernel[(n_blocks + ranks * n_tiles,)](
-        a_shard, b, rows, buffer, signals, buffers, pads, c, *a_shard.stride(), *b.stride(), rows.stride(0),
+        a_shard, factor, rows, buffer, signals, buffers, pads, c, *a_shard.stride(), *b.stride(), rows.stride(0),
         rank, call, most, k, n, in_block, n_blocks, n_tiles,
-        IS_WHOLE=k % k_tile == 0, RANKS=ranks, SLOTS=slots,
+        IS_WHOLE=k % k_tile == 0, IN_PLACE=a_shard.stride(1) == 1, B_IS_TILED=is_tiled, RANKS=ranks, SLOTS=slots,
         M_TILE_SIZE=m_tile, N_TILE_SIZE=n_tile, K_TILE_SIZE=k_tile, GROUP_SIZE=GROUP_SIZE,
         num_warps=num_warps, num_stages=num_stages,
     )  # fmt: skip
@@ -96,6 +101,12 @@ def _checked(
     return sizes
 
 
+def _is_describable(b: Tensor) -> bool:
+    """Whether the elements of rows follow one another, from aligned places."""
+    outer, inner = b.stride()
+    return inner == 1 and outer > 1 and (b.data_ptr() | outer * b.itemsize) % ALIGNMENT == 0
+
+
 # END SOLUTION
 @triton.jit
 def signal(pad, value):
@@ -114,18 +125,19 @@ def wait(pad, value):
 
 @triton.jit(do_not_specialize=["call"])
 def _allgather_matmul_kernel(
-    a_ptr, b_ptr, rows_ptr, buffer_ptr, signals_ptr, buffers_ptr, pads_ptr, c_ptr,
+    a_ptr, b, rows_ptr, buffer_ptr, signals_ptr, buffers_ptr, pads_ptr, c_ptr,
     stride_am, stride_ak, stride_bk, stride_bn, stride_r,
     rank, call, most, k, n, in_block, n_blocks, n_tiles,
-    IS_WHOLE: tl.constexpr, RANKS: tl.constexpr, SLOTS: tl.constexpr,
+    IS_WHOLE: tl.constexpr, IN_PLACE: tl.constexpr, B_IS_TILED: tl.constexpr,
+    RANKS: tl.constexpr, SLOTS: tl.constexpr,
     M_TILE_SIZE: tl.constexpr, N_TILE_SIZE: tl.constexpr, K_TILE_SIZE: tl.constexpr, GROUP_SIZE: tl.constexpr,
 ):  # fmt: skip
-    """Blocks of a_shard that are stored to the buffers of all ranks, then tiles of c, this rank's own rows first.
+    """Blocks of a_shard that are stored to the buffers of other ranks, then tiles of c, this rank's own rows first.
 
     a_shard (rows[rank], k), b (k, n) and rows (RANKS,), of stride stride_r, are of any strides; buffer (RANKS, most,
     k), signals (RANKS, SLOTS) and c (all, n) are contiguous. signals[r] is what rank r has to say: of each of its
     blocks that it is here, and in the last slot that its buffer may be written to. IS_WHOLE: k is a multiple of
-    K_TILE_SIZE.
+    K_TILE_SIZE. B_IS_TILED: b is a descriptor, which saves addresses.
     Grid: n_blocks programs, each for a block of in_block tiles of rows, and n_tiles for each rank, some of which have
     no tile.
     """
@@ -136,7 +148,7 @@ def _allgather_matmul_kernel(
             signal(tl.load(pads_ptr + to).to(tl.pointer_type(tl.int32)) + rank * SLOTS + SLOTS - 1, call)
     if program < n_blocks:
         end = tl.load(rows_ptr + rank * stride_r)
-        for step in range(RANKS):
+        for step in range(IN_PLACE, RANKS):
             to = (rank + step) % RANKS
             wait(signals_ptr + to * SLOTS + SLOTS - 1, call)
             theirs_ptr = tl.load(buffers_ptr + to).to(tl.pointer_type(buffer_ptr.dtype.element_ty))
@@ -155,11 +167,14 @@ def _allgather_matmul_kernel(
         tile = (program - n_blocks) % n_tiles
         if tile < n_row_tiles * n_col_tiles:
             row_tile, col_tile = _grouped(tile, n_row_tiles, n_col_tiles, GROUP_SIZE)
-            wait(signals_ptr + source * SLOTS + row_tile // in_block, call)
+            is_own = IN_PLACE & (source == rank)
+            if not is_own:
+                wait(signals_ptr + source * SLOTS + row_tile // in_block, call)
             _multiply(
-                buffer_ptr + tl.cast(source, tl.int64) * most * k, b_ptr, c_ptr + tl.cast(first, tl.int64) * n,
-                stride_bk, stride_bn, row_tile, col_tile, n_rows, k, n,
-                IS_WHOLE, M_TILE_SIZE, N_TILE_SIZE, K_TILE_SIZE,
+                tl.where(is_own, a_ptr, buffer_ptr + tl.cast(source, tl.int64) * most * k), b,
+                c_ptr + tl.cast(first, tl.int64) * n,
+                tl.where(is_own, stride_am, k), stride_bk, stride_bn, row_tile, col_tile, n_rows, k, n,
+                IS_WHOLE, B_IS_TILED, M_TILE_SIZE, N_TILE_SIZE, K_TILE_SIZE,
             )  # fmt: skip
     # END SOLUTION
 
@@ -181,25 +196,25 @@ def _copy_rows(
 
 @triton.jit
 def _multiply(
-    a_ptr, b_ptr, c_ptr, stride_bk, stride_bn, row_tile, col_tile, m, k, n,
-    IS_WHOLE: tl.constexpr, M_TILE_SIZE: tl.constexpr, N_TILE_SIZE: tl.constexpr, K_TILE_SIZE: tl.constexpr,
+    a_ptr, b, c_ptr, stride_am, stride_bk, stride_bn, row_tile, col_tile, m, k, n,
+    IS_WHOLE: tl.constexpr, B_IS_TILED: tl.constexpr,
+    M_TILE_SIZE: tl.constexpr, N_TILE_SIZE: tl.constexpr, K_TILE_SIZE: tl.constexpr,
 ):  # fmt: skip
-    """A tile of c (m, n), of a (m, k), both contiguous, and b (k, n)."""
+    """A tile of c (m, n), which is contiguous, of a (m, k), whose rows are, and b (k, n)."""
     rows = tl.cast(row_tile, tl.int64) * M_TILE_SIZE + tl.arange(0, M_TILE_SIZE)
     cols = tl.cast(col_tile, tl.int64) * N_TILE_SIZE + tl.arange(0, N_TILE_SIZE)
     row_mask, col_mask = rows[:, None] < m, cols[None, :] < n
     total = tl.zeros((M_TILE_SIZE, N_TILE_SIZE), dtype=tl.float32)
     for start in range(0, k, K_TILE_SIZE):
         terms = start + tl.arange(0, K_TILE_SIZE).to(tl.int64)
-        a_ptrs = a_ptr + rows[:, None] * k + terms[None, :]
-        b_ptrs = b_ptr + terms[:, None] * stride_bk + cols[None, :] * stride_bn
-        if IS_WHOLE:
-            a = tl.load(a_ptrs, mask=row_mask, other=0.0)  # (M, K)
-            b = tl.load(b_ptrs, mask=col_mask, other=0.0)  # (K, N)
+        a_mask = row_mask if IS_WHOLE else row_mask & (terms[None, :] < k)
+        a_part = tl.load(a_ptr + rows[:, None] * stride_am + terms[None, :], mask=a_mask, other=0.0)
+        if B_IS_TILED:
+            b_part = b.load([start, col_tile * N_TILE_SIZE])
         else:
-            a = tl.load(a_ptrs, mask=row_mask & (terms[None, :] < k), other=0.0)
-            b = tl.load(b_ptrs, mask=(terms[:, None] < k) & col_mask, other=0.0)
-        total = tl.dot(a, b, total)
+            b_mask = col_mask if IS_WHOLE else (terms[:, None] < k) & col_mask
+            b_part = tl.load(b + terms[:, None] * stride_bk + cols[None, :] * stride_bn, mask=b_mask, other=0.0)
+        total = tl.dot(a_part, b_part, total)  # (M, K), (K, N)
     tl.store(c_ptr + rows[:, None] * n + cols[None, :], total.to(c_ptr.dtype.element_ty), mask=row_mask & col_mask)
 
 

@@ -8,6 +8,7 @@ from functools import partial
 import torch
 import triton
 import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from assignment.simulator.calls import Call
 from assignment.simulator.ranks import World
@@ -119,6 +120,12 @@ def copy_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def copy_tiles_kernel(x_tiles, y_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + at, x_tiles.load([tl.program_id(0) * BLOCK]), mask=at < n)
+
+
+@triton.jit
 def pull_kernel(buffers, out, n, BLOCK: tl.constexpr, HOW: tl.constexpr):
     r, at = tl.program_id(1), tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = at < n + (HOW == "out of bounds")
@@ -131,6 +138,8 @@ def pull(one: One, how: str = "") -> None:
     n, grid = one.n_ranks, (triton.cdiv(ROWS, BLOCK),)
     if how.startswith("host"):
         one.buffer.copy_(one.shard)
+    elif how == "tiles":
+        copy_tiles_kernel[grid](TensorDescriptor.from_tensor(one.shard, [BLOCK]), one.buffer, ROWS, BLOCK)
     else:
         copy_kernel[grid](one.shard, one.buffer, ROWS, BLOCK)
     if not how.endswith("no barrier"):
@@ -141,9 +150,10 @@ def pull(one: One, how: str = "") -> None:
 
 
 def check_pulling():
-    """Pulling between two barriers of signals passes, and so where PyTorch has copied the shard."""
+    """Pulling between two barriers of signals passes, and so where PyTorch has copied the shard, or a descriptor."""
     passes(pull)
     passes(partial(pull, how="host"), SEEDS[:4])
+    passes(partial(pull, how="tiles"), SEEDS[:4])
 
 
 @triton.jit
