@@ -18,7 +18,7 @@ from assignment.whose import theirs
 
 from . import calls, constants
 from .elementwise import Handle
-from .faults import is_ours
+from .faults import at, is_ours, place
 from .kernel_values import KernelFunction, KernelValue, Operand, static
 from .numerics import numpy_type
 from .semantic import semantic
@@ -140,8 +140,23 @@ def loop(*bounds: KernelValue) -> Iterator[tl.tensor]:
     ty = theirs(semantic.integer_promote_impl, tensors[0].dtype, tensors[1].dtype)
     ty = theirs(semantic.integer_promote_impl, ty, tensors[2].dtype)
     dtype = numpy_type(ty)
-    for i in range(*(int(b.handle.data.item()) for b in tensors)):
+    for i in range(*(_counted(bound, ty) for bound in tensors)):
         yield tensor(Handle(np.array([i], dtype), ty), ty)
+
+
+def _counted(bound: tl.tensor, ty: tl.dtype) -> int:
+    """Return a loop's bound as it counts: the compiler takes its highest bit for a sign, so that True is -1."""
+    value, above = int(bound.handle.data.item()), 1 << bound.dtype.int_bitwidth
+    if ty.is_int_unsigned() or 2 * value < above:
+        return value
+    where, is_bool = place(), bound.dtype.is_bool()
+    given, remedy = ("True", "1 if ... else 0") if is_bool else (f"{value} in {bound.dtype}", ".to(tl.int32)")
+    calls.current().warn(
+        f"{given} counts as {value - above} in the range of this loop, whose bounds have signs\n{at(where)}\n"
+        f"  write an int32: {remedy}",
+        (where, "range"),
+    )
+    return value - above
 
 
 def turns(values: GeneratorType | tl.range | tl.static_range) -> GeneratorType | tl.range | tl.static_range:

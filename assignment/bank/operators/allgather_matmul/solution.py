@@ -148,7 +148,7 @@ def _allgather_matmul_kernel(
             signal(tl.load(pads_ptr + to).to(tl.pointer_type(tl.int32)) + rank * SLOTS + SLOTS - 1, call)
     if program < n_blocks:
         end = tl.load(rows_ptr + rank * stride_r)
-        for step in range(IN_PLACE, RANKS):
+        for step in range(1 if IN_PLACE else 0, RANKS):
             to = (rank + step) % RANKS
             wait(signals_ptr + to * SLOTS + SLOTS - 1, call)
             theirs_ptr = tl.load(buffers_ptr + to).to(tl.pointer_type(buffer_ptr.dtype.element_ty))

@@ -321,3 +321,26 @@ def check_numbers_that_python_takes_for_equal() -> None:
         assert infinite.tolist() == [math.inf, -math.inf]
         assert half.item() == 3.5
         assert whole.item() == 1
+
+
+@triton.jit
+def turns_kernel(x_ptr, y_ptr, n, FLAG: tl.constexpr):
+    for i in range(FLAG, n):
+        tl.store(y_ptr + 2 + i, i)
+    for i in range(tl.load(x_ptr), n):
+        tl.store(y_ptr + 60 + i, i)
+
+
+def check_a_sign_in_the_bound_of_a_loop() -> None:
+    """The compiler extends bounds by their sign: True is -1, 200 in uint8 -56; in TTIR `arith.constant -1`, `extsi`."""
+    x, y = torch.tensor([200], dtype=torch.uint8), torch.zeros(64, dtype=torch.int32)
+    with calls.Call() as call:
+        turns_kernel[(1,)](x, y, 2, True)
+    assert y[:4].tolist() == [0, -1, 0, 1]
+    assert [text.splitlines()[0].partition(" in the range")[0] for text in call.warnings] == [
+        "True counts as -1", "200 in uint8 counts as -56"
+    ]  # fmt: skip
+    assert torch.equal(y[4:62], torch.arange(-56, 2, dtype=torch.int32))
+    with calls.Call() as call:
+        turns_kernel[(1,)](torch.tensor([1], dtype=torch.uint8), y, 2, False)
+    assert call.warnings == []
