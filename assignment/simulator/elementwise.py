@@ -93,9 +93,9 @@ class Unrounded(Handle):
         self.factors = lhs.data, rhs.data
 
     def plus(self, term: np.ndarray, sign: int = 1) -> Handle:
-        """Return the sum, or its negative, rounded once but for rare ties of the sum in float64."""
-        wide = self.factors[0].astype(np.float64) * self.factors[1] + term
-        return Handle((wide if sign > 0 else -wide).astype(np.float32), self.dtype)
+        """Return the sum, or the term less the product, rounded once but for rare ties of the sum in float64."""
+        wide = self.factors[0].astype(np.float64) * self.factors[1]
+        return Handle((wide + term if sign > 0 else term - wide).astype(np.float32), self.dtype)
 
 
 def _of_floats(name: str, function: Callable, precise: bool = False) -> Callable[["Elementwise", Handle], Handle]:
@@ -253,7 +253,7 @@ class Elementwise(AnyVersionBuilder):
         if isinstance(lhs, Unrounded):
             return lhs.plus(-rhs.data)
         if isinstance(rhs, Unrounded):
-            return rhs.plus(-lhs.data, sign=-1)
+            return rhs.plus(lhs.data, sign=-1)
         return Handle(np.subtract(lhs.data, rhs.data), lhs.dtype)
 
     @_not_of_8_bits

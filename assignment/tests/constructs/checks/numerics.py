@@ -344,3 +344,18 @@ def check_a_sign_in_the_bound_of_a_loop() -> None:
     with calls.Call() as call:
         turns_kernel[(1,)](torch.tensor([1], dtype=torch.uint8), y, 2, False)
     assert call.warnings == []
+
+
+@triton.jit
+def difference_kernel(x_ptr, y_ptr):
+    at = tl.arange(0, 4)
+    x = tl.load(x_ptr + at)
+    tl.store(y_ptr + at, x - x * 1.0)
+    tl.store(y_ptr + 4 + at, x * 1.0 - x)
+
+
+def check_a_difference_that_is_0() -> None:
+    """It is +0, also where a product is subtracted: fma(-x, y, z)."""
+    x, y = torch.tensor([0.0, 1.0, -2.0, 3.0]), torch.empty(8)
+    difference_kernel[(1,)](x, y)
+    assert y.view(torch.int32).tolist() == [0] * 8
