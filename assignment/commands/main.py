@@ -1,13 +1,15 @@
 """What `grade.py` is asked to do: a grade, the next check, a list, a pack, a bench; its exit status."""
 
+import os
 import sys
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
 
 from assignment import failure, text
-from assignment.commands import modes, report
+from assignment.commands import doctor, modes, report
 from assignment.commands.run import GRADED, INTERRUPTED, UNUSABLE, device_name
 from assignment.commands.settings import Settings
 from assignment.course import CourseError
@@ -73,11 +75,24 @@ def _check(settings: Settings) -> None:
         raise UnusableSubmission("--bench needs a GPU, and PyTorch finds none here")
     if settings.ranks and pick_device(settings.device) != "cuda":
         raise UnusableSubmission("--ranks needs a GPU, and PyTorch finds none here; the simulator has ranks without it")
+    if settings.inline or settings.pack:
+        return
+    if unseen := _unseen():
+        raise UnusableSubmission(
+            f"{', '.join(unseen)}: only in a folder of PYTHONPATH, which processes that run submissions do not have; "
+            "unset PYTHONPATH and run it by uv: uv run grade.py (first: pip install uv)"
+        )
     try:
-        if not (settings.inline or settings.pack):
-            rungs.choose(settings.sandbox, pick_device(settings.device))
+        rungs.choose(settings.sandbox, pick_device(settings.device))
     except rungs.Unavailable as error:
         raise UnusableSubmission(str(error)) from error
+
+
+def _unseen() -> list[str]:
+    """Return the packages that no folder has but those of PYTHONPATH."""
+    named = {Path(entry).resolve() for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry}
+    others = [entry for entry in sys.path if Path(entry).resolve() not in named]
+    return [name for name in doctor.named() if PathFinder.find_spec(name, others) is None] if named else []
 
 
 def print_list(console: Console, selected: list[checks.Check]) -> None:

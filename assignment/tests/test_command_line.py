@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import sysconfig
 import time
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -74,6 +75,17 @@ def test_what_cannot_be_used_is_said_in_a_sentence(tmp_path, arguments, words):
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 2
     assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_packages_that_submissions_would_not_find_are_named(submission):
+    """Their processes have no PYTHONPATH; without `site` all packages are there alone"""
+    env = os.environ | {"PYTHONPATH": sysconfig.get_path("purelib")}
+    command = [sys.executable, "-S", str(ROOT / "grade.py"), str(submission), "--only", "weighted_sum"]
+    done = subprocess.run(command, capture_output=True, text=True, env=env)
+    assert done.returncode == 2
+    assert "greenlet" in done.stderr
+    assert "only in a folder of PYTHONPATH" in done.stderr
     assert "Traceback" not in done.stderr
 
 
