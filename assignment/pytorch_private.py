@@ -71,17 +71,12 @@ class SymmetricHeap:
 
     def __init__(self, name: str, folder: str, rank: int, ranks: int) -> None:
         """Meet under a name, in a folder that all have; there must be no such file."""
-        from torch._C._distributed_c10d import (  # not in every build
-            FileStore,
-            ProcessGroup,
-            _register_process_group,
-            _SymmetricMemory,
-        )
+        from torch._C import _distributed_c10d as c10d  # not in every build
 
-        self._memory, self._name, self._rank, self._ranks = _SymmetricMemory, name, rank, ranks
-        self._store = FileStore(f"{folder}/{name}", ranks)
-        self._group = ProcessGroup(self._store, rank, ranks)  # without a backend: addresses alone are exchanged
-        _register_process_group(name, self._group)  # type: ignore[arg-type]
+        self._memory, self._name, self._rank, self._ranks = c10d._SymmetricMemory, name, rank, ranks
+        self._store = c10d.FileStore(f"{folder}/{name}", ranks)
+        self._group = c10d.ProcessGroup(self._store, rank, ranks)  # without a backend: addresses alone are exchanged
+        c10d._register_process_group(name, self._group)  # type: ignore[arg-type]
 
     def shared(self, nbytes: int) -> tuple[Tensor, list[int]]:
         """Return so many bytes here, and the addresses of those of all ranks; all must ask in the same order."""

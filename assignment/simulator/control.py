@@ -18,7 +18,7 @@ from assignment.whose import theirs
 
 from . import calls, constants
 from .elementwise import Handle
-from .faults import at, is_ours, place
+from .faults import Endless, at, is_ours, place
 from .kernel_values import KernelFunction, KernelValue, Operand, static
 from .numerics import numpy_type
 from .semantic import semantic
@@ -130,8 +130,10 @@ def _plain_truth(condition: KernelValue) -> KernelValue:
 
 def loop(*bounds: KernelValue) -> Iterator[tl.tensor]:
     """Yield what `range` gives in a kernel: scalar tensors, int32 unless a bound is wider."""
-    start, stop, step = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]
-    tensors = [theirs(semantic.to_tensor, static(b)) for b in (start, stop, step)]
+    given = [static(bound) for bound in ((0, *bounds, 1) if len(bounds) == 1 else (*bounds, 1)[:3])]
+    if is_reversed := not isinstance(given[2], tensor) and given[2] < 0:
+        given[2] = -given[2]
+    tensors = [theirs(semantic.to_tensor, bound) for bound in given]
     for bound in tensors:
         if not bound.dtype.is_int():
             raise TypeError(f"for loop bounds and step must all be ints, got {bound.dtype}")
@@ -139,24 +141,32 @@ def loop(*bounds: KernelValue) -> Iterator[tl.tensor]:
             raise TypeError(f"for loop bounds and step must be scalars, got {bound.type}")
     ty = theirs(semantic.integer_promote_impl, tensors[0].dtype, tensors[1].dtype)
     ty = theirs(semantic.integer_promote_impl, ty, tensors[2].dtype)
+    first, last, step = (_counted(bound, ty) for bound in tensors)
+    if step <= 0:
+        told = f"goes from {first} to {last} by {step}: only a step that is known at compile time may be negative"
+        if first < last:
+            raise Endless(f"{Endless.kind}: it {told}", at(place()))
+        calls.current().warn(f"no turn is taken by a loop that {told}\n{at(place())}", (place(), "range"))
+        return
     dtype = numpy_type(ty)
-    for i in range(*(_counted(bound, ty) for bound in tensors)):
-        yield tensor(Handle(np.array([i], dtype), ty), ty)
+    for i in range(first, last, -step if is_reversed else step):
+        yield tensor(Handle(np.array([i]).astype(dtype), ty), ty)
 
 
 def _counted(bound: tl.tensor, ty: tl.dtype) -> int:
-    """Return a loop's bound as it counts: the compiler takes its highest bit for a sign, so that True is -1."""
-    value, above = int(bound.handle.data.item()), 1 << bound.dtype.int_bitwidth
-    if ty.is_int_unsigned() or 2 * value < above:
-        return value
-    where, is_bool = place(), bound.dtype.is_bool()
-    given, remedy = ("True", "1 if ... else 0") if is_bool else (f"{value} in {bound.dtype}", ".to(tl.int32)")
-    calls.current().warn(
-        f"{given} counts as {value - above} in the range of this loop, whose bounds have signs\n{at(where)}\n"
-        f"  write an int32: {remedy}",
-        (where, "range"),
-    )
-    return value - above
+    """Return a bound of a loop over this type as it counts: extended by that type's sign, and compared with one."""
+    value, own, all_ = int(bound.handle.data.item()), 1 << bound.dtype.int_bitwidth, 1 << ty.int_bitwidth
+    extended = value % own - (own if ty.is_int_signed() and 2 * (value % own) >= own else 0)
+    counted = (extended + all_ // 2) % all_ - all_ // 2
+    if counted != value:
+        where, is_bool = place(), bound.dtype.is_bool()
+        given, remedy = ("True", "an int32: 1 if ... else 0") if is_bool else (f"{value} in {bound.dtype}", "an int64")
+        calls.current().warn(
+            f"{given} counts as {counted} in the range of this loop, whose bounds have signs\n{at(where)}\n"
+            f"  write {remedy}",
+            (where, "range"),
+        )
+    return counted
 
 
 def turns(values: GeneratorType | tl.range | tl.static_range) -> GeneratorType | tl.range | tl.static_range:

@@ -12,8 +12,9 @@ import triton.language as tl
 from triton.language.extra import libdevice
 
 from assignment.simulator import calls
+from assignment.simulator.faults import Endless
 from assignment.simulator.triton_private import VERSION
-from assignment.tests.constructs.checks.common import cast_kernel, converted, raised
+from assignment.tests.constructs.checks.common import cast_kernel, converted, raised, says
 
 
 def check_all_16_bit_patterns() -> None:
@@ -324,26 +325,55 @@ def check_numbers_that_python_takes_for_equal() -> None:
 
 
 @triton.jit
-def turns_kernel(x_ptr, y_ptr, n, FLAG: tl.constexpr):
-    for i in range(FLAG, n):
-        tl.store(y_ptr + 2 + i, i)
-    for i in range(tl.load(x_ptr), n):
-        tl.store(y_ptr + 60 + i, i)
+def turns_kernel(x_ptr, y_ptr, first, last, step, HOW: tl.constexpr):
+    n = 0
+    if HOW == "from True":
+        for i in range(True, last):
+            tl.store(y_ptr + n, i)
+            n += 1
+    elif HOW == "to what is loaded":
+        for i in range(first, tl.load(x_ptr)):
+            tl.store(y_ptr + n, i)
+            n += 1
+    elif HOW == "from there":
+        for i in range(tl.load(x_ptr), last):
+            tl.store(y_ptr + n, i)
+            n += 1
+    elif HOW == "in its type":
+        for i in range(tl.load(x_ptr) - tl.load(x_ptr), tl.load(x_ptr)):
+            tl.store(y_ptr + n, i)
+            n += 1
+    elif HOW == "down":
+        for i in range(first, last, -2):
+            tl.store(y_ptr + n, i)
+            n += 1
+    else:
+        for i in range(first, last, step):
+            tl.store(y_ptr + n, i)
+            n += 1
 
 
-def check_a_sign_in_the_bound_of_a_loop() -> None:
-    """The compiler extends bounds by their sign: True is -1, 200 in uint8 -56; in TTIR `arith.constant -1`, `extsi`."""
-    x, y = torch.tensor([200], dtype=torch.uint8), torch.zeros(64, dtype=torch.int32)
-    with calls.Call() as call:
-        turns_kernel[(1,)](x, y, 2, True)
-    assert y[:4].tolist() == [0, -1, 0, 1]
-    assert [text.splitlines()[0].partition(" in the range")[0] for text in call.warnings] == [
-        "True counts as -1", "200 in uint8 counts as -56"
-    ]  # fmt: skip
-    assert torch.equal(y[4:62], torch.arange(-56, 2, dtype=torch.int32))
-    with calls.Call() as call:
-        turns_kernel[(1,)](torch.tensor([1], dtype=torch.uint8), y, 2, False)
-    assert call.warnings == []
+def check_bounds_of_loops() -> None:
+    """As TTIR has them: extended by the sign of the loop's type (extsi, extui), and compared as signed numbers."""
+    of = {dtype: torch.tensor([value], dtype=dtype) for dtype, value in ((torch.uint8, 200), (torch.uint32, 3))}
+    for how, dtype, bounds, values, told in (
+        ("from True", torch.uint8, (0, 2, 1), [-1, 0, 1], "True counts as -1"),
+        ("from there", torch.uint8, (0, -53, 1), [-56, -55, -54], "200 in uint8 counts as -56"),
+        ("in its type", torch.uint8, (0, 0, 1), [], "200 in uint8 counts as -56"),
+        ("in its type", torch.uint32, (0, 0, 1), [0, 1, 2], ""),
+        ("to what is loaded", torch.uint32, (-2, 0, 1), [-2, -1, 0, 1, 2], ""),
+        ("down", torch.uint8, (5, 0, 1), [5, 3, 1], ""),
+        ("by a step", torch.uint8, (5, 0, -2), [], "no turn is taken"),
+        ("by a step", torch.uint8, (0, 5, 2), [0, 2, 4], ""),
+    ):
+        y = torch.full((8,), 99, dtype=torch.int32)
+        with calls.Call() as call:
+            turns_kernel[(1,)](of[dtype], y, *bounds, how)
+        assert y[y != 99].tolist() == values, how
+        assert [text.startswith(told) for text in call.warnings] == [True] * bool(told), call.warnings
+    with calls.Call():
+        fault = raised(Endless, turns_kernel[(1,)], of[torch.uint8], y, 0, 5, -2, "by a step")
+    says(fault, "it goes from 0 to 5 by -2")
 
 
 @triton.jit
