@@ -64,18 +64,20 @@ def wait(pad, value):
 
 @triton.jit(do_not_specialize=["call"])
 def _allgather_matmul_kernel(
-    a_ptr, b_ptr, rows_ptr, buffer_ptr, signals_ptr, buffers_ptr, pads_ptr, c_ptr,
+    a_ptr, b, rows_ptr, buffer_ptr, signals_ptr, buffers_ptr, pads_ptr, c_ptr,
     stride_am, stride_ak, stride_bk, stride_bn, stride_r,
     rank, call, most, k, n, in_block, n_blocks, n_tiles,
-    IS_WHOLE: tl.constexpr, RANKS: tl.constexpr, SLOTS: tl.constexpr,
+    IS_WHOLE: tl.constexpr, IN_PLACE: tl.constexpr, B_IS_TILED: tl.constexpr,
+    RANKS: tl.constexpr, SLOTS: tl.constexpr,
     M_TILE_SIZE: tl.constexpr, N_TILE_SIZE: tl.constexpr, K_TILE_SIZE: tl.constexpr, GROUP_SIZE: tl.constexpr,
 ):  # fmt: skip
-    """Blocks of a_shard that are stored to the buffers of all ranks, then tiles of c, this rank's own rows first.
+    """Blocks of a_shard that are stored to the buffers of other ranks, then tiles of c, this rank's own rows first.
 
     a_shard (rows[rank], k), b (k, n) and rows (RANKS,), of stride stride_r, are of any strides; buffer (RANKS, most,
     k), signals (RANKS, SLOTS) and c (all, n) are contiguous. signals[r] is what rank r has to say: of each of its
     blocks that it is here, and in the last slot that its buffer may be written to. IS_WHOLE: k is a multiple of
-    K_TILE_SIZE.
+    K_TILE_SIZE. IN_PLACE: rows of a_shard are contiguous, and multiplied where they are. B_IS_TILED: b is a descriptor,
+    which saves addresses.
     Grid: n_blocks programs, each for a block of in_block tiles of rows, and n_tiles for each rank, some of which have
     no tile.
     """

@@ -137,7 +137,8 @@ def _allgather_matmul_kernel(
     a_shard (rows[rank], k), b (k, n) and rows (RANKS,), of stride stride_r, are of any strides; buffer (RANKS, most,
     k), signals (RANKS, SLOTS) and c (all, n) are contiguous. signals[r] is what rank r has to say: of each of its
     blocks that it is here, and in the last slot that its buffer may be written to. IS_WHOLE: k is a multiple of
-    K_TILE_SIZE. B_IS_TILED: b is a descriptor, which saves addresses.
+    K_TILE_SIZE. IN_PLACE: rows of a_shard are contiguous, and multiplied where they are. B_IS_TILED: b is a descriptor,
+    which saves addresses.
     Grid: n_blocks programs, each for a block of in_block tiles of rows, and n_tiles for each rank, some of which have
     no tile.
     """
