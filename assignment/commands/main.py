@@ -89,9 +89,9 @@ def _check(settings: Settings) -> None:
 
 
 def _unseen() -> list[str]:
-    """Return the packages that no folder has but those of PYTHONPATH."""
+    """Return the packages that no folder has but those of PYTHONPATH outside of this Python."""
     named = {Path(entry).resolve() for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry}
-    others = [entry for entry in sys.path if Path(entry).resolve() not in named]
+    others = [entry for entry in sys.path if entry.startswith(sys.prefix) or Path(entry).resolve() not in named]
     return [name for name in doctor.named() if PathFinder.find_spec(name, others) is None] if named else []
 
 

@@ -87,6 +87,8 @@ def test_packages_that_submissions_would_not_find_are_named(submission):
     assert "greenlet" in done.stderr
     assert "only in a folder of PYTHONPATH" in done.stderr
     assert "Traceback" not in done.stderr
+    with_site = [sys.executable, *command[2:4], "--only", "test_value"]  # which finds them in the same folder
+    assert subprocess.run(with_site, capture_output=True, env=env).returncode == 0
 
 
 @pytest.mark.slow
