@@ -244,6 +244,14 @@ def named_of(operation: OpOverload, args: Sequence[Argument], kwargs: Keywords) 
     return {**dict(zip([a.name for a in operation._schema.arguments], args, strict=False)), **kwargs}
 
 
+def loaded_by(operation: OpOverload, args: Sequence[Argument], kwargs: Keywords) -> list[torch.Tensor]:
+    """Return the tensors that an operation reads."""
+    named = named_of(operation, args, kwargs)
+    is_overwritten = operation._schema.is_mutable and form_of(operation) in OVERWRITING
+    unread = {*outputs_of(operation), *([operation._schema.arguments[0].name] if is_overwritten else [])}
+    return tensors_in([value for name, value in named.items() if name not in unread])
+
+
 @functools.cache
 def outputs_of(operation: OpOverload) -> tuple[str, ...]:
     """Return the names of the arguments that are only written to: `out`, `values`."""

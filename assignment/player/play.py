@@ -280,6 +280,8 @@ class Turn:
             raise CannotFollow(str(error), self._lines[line]) from error
         self._refuse_inputs(func, written, operations.named_of(func, given, named).get("src"), self._lines[line])
         places = [place_of(tensor) for tensor in written]
+        if self._seen.rank:
+            self._seen.rank.operates(operations.loaded_by(func, given, named), written, self._lines[line])
         try:
             result = self._made(func, given, named, views)
         except (CannotFollow, torch.OutOfMemoryError):

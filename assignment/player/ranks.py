@@ -41,12 +41,13 @@ class RanksPlayed(OnRanks):
         with torch.no_grad():
             self.world.play([self._host(rank) for rank in range(self._request.ranks)])
 
-    def _host(self, rank: int) -> Callable[[], None]:
-        def run() -> None:
+    def _host(self, rank: int) -> Callable[[], list[torch.Tensor]]:
+        def run() -> list[torch.Tensor]:
             for program, inputs in zip(self.programs[rank], self.inputs[rank], strict=True):
                 refuse_large(program)
                 turn = Turn(self._players[rank], program, inputs, self.seen[rank], self._request)
                 self.played[rank].append(turn.run())
+            return [tensor for played in self.played[rank] for group in played.groups for tensor in group]
 
         return run
 

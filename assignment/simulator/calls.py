@@ -53,6 +53,9 @@ class Rank(Protocol):
     def whose(self, storage: int) -> str:
         """Return "rank 1" for a storage of another rank, that is not on the heap."""
 
+    def operates(self, loaded: Sequence[torch.Tensor], written: Sequence[torch.Tensor], line: Said) -> None:
+        """Check what an operation of host code loads, before it does."""
+
     def does(self, what: str) -> None:
         """Note a step, for a picture: one of LANES."""
 

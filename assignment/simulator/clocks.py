@@ -23,6 +23,8 @@ DEFAULT = Order()
 _NO_WAIT = "has not waited for a signal that rank {} sends after that"
 _PLAIN = '  a plain load may miss what another rank does: look by an atomic, with sem="acquire", scope="sys"'
 _ONE_RANK = '  nothing orders them: signal with sem="release" after one, and wait with sem="acquire" before the other'
+_STORED = '  a plain store is no signal: signal by an atomic, with sem="release", scope="sys"'
+_RESET = "  host code sets signals: let them only grow, and wait for `call` or more"
 _LAST = "signal after the last store, and wait for all such signals"
 _FLAGS = 256  # elements of one atomic that may be signals
 _ALL = -1  # in place of a rank: a clock that any rank may acquire
@@ -49,11 +51,14 @@ class RankActor(Actor):
 
     rank: int = 0
     who: str = ""
+    line: Said | None = None  # of host code
     clock: Clock = field(default_factory=lambda: np.zeros(0, np.int64))
     order: Order = DEFAULT  # of its last atomic, or volatile load
     polled: np.ndarray | None = None  # the addresses of its next load, if it is a volatile or an atomic one
     looked: dict[Element, Touched] = field(default_factory=dict)  # signals that it looked at,
     sent: dict[Element, Touched] = field(default_factory=dict)  # and those that it sent
+    # by shadow: what it has stored that was there already, and in which event
+    kept: dict[int, list[tuple[int, np.ndarray]]] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return self.who
@@ -77,15 +82,18 @@ class RankRaces(Races):
         self._loads = [(f"loaded by {rank}", f"loaded again by {rank}") for rank in range(n_ranks)]
         self._polls = [(f"polled by {rank}", f"polled again by {rank}") for rank in range(n_ranks)]  # atomics may
 
+    def _place(self) -> Place:
+        return place() if self.actor.line is None else ()
+
     def who(self, event: RaceEvent) -> str:
         """Return whose an event is."""
         return str(self._everybody[event.by])
 
-    def begin_of(self, rank: int, who: str, program: Program = (0, 0, 0)) -> None:
-        """Start a program of a rank, or host code."""
+    def begin_of(self, rank: int, who: str, program: Program = (0, 0, 0), line: Said | None = None) -> None:
+        """Start a program of a rank, or host code, at this line."""
         self._n_actors += 1
         known = self._known[rank]
-        self.actor = RankActor(program, self._n_actors, len(self._events), rank=rank, who=who, clock=known)
+        self.actor = RankActor(program, self._n_actors, len(self._events), rank=rank, who=who, line=line, clock=known)
         self._everybody.append(self.actor)
         self.barrier()
 
@@ -95,6 +103,7 @@ class RankRaces(Races):
         self._ending[rank] = joined(self._ending[rank], self._own())
         self._looked[rank] |= self.actor.looked
         self.actor.looked, self.actor.recent, self.actor.clock = {}, {}, self._known[rank]
+        self.actor.kept = {}
 
     def end_launch(self, rank: int) -> None:
         """Order all that a rank has done before what it does next."""
@@ -137,6 +146,8 @@ class RankRaces(Races):
         if "same" in shadow.marks:  # stored again, unchanged
             same = shadow.of("same").take(index)
             own = (same > shadow.of("store").take(index)) & ~self._is_foreign(same)
+            for number, pieces in self.actor.kept.get(id(shadow), []):
+                own |= (number > shadow.of("store").take(index)) & np.isin(index, pieces)
             self._check(shadow, index, ("same",), "loads", name, is_same=np.ones(index.shape, bool))
         self._check(shadow, index, ("store",), "loads", name, but=own)
         event = self._event("loaded")
@@ -164,6 +175,8 @@ class RankRaces(Races):
         self._is_first = (shadow.of("store").take(index) == 0) & (shadow.of("same").take(index) == 0)
         self._check(shadow, index, tuple(loads), "stores to", name, is_same)
         super().store(shadow, index, name, is_same, lanes)
+        if is_same.any():
+            self.actor.kept.setdefault(id(shadow), []).append((len(self._events) - 1, index[is_same]))
 
     def atomic(self, shadow: Shadow, index: np.ndarray, name: Name, kind: int) -> None:
         """Check and record an atomic update."""
@@ -213,7 +226,7 @@ class RankRaces(Races):
             is_polled = is_read and "updat" in action + earlier.action
             if is_one_rank and is_polled:
                 continue
-            why = [_PLAIN] if is_polled else self._cause(number, lanes)
+            why = [_PLAIN] if is_polled else self._cause(number, lanes, action)
             race = self._race(f"{action} {name(int(np.flatnonzero(lanes)[0]))}", number, *why)
             if not is_one_rank or is_same is None or not is_same[lanes].all():
                 raise race
@@ -224,14 +237,20 @@ class RankRaces(Races):
         """Return what the program that runs does, and an event that nothing orders before that."""
         earlier, me = self._events[number], self.actor
         other = self._everybody[earlier.by]
-        does = f"  {other} has {earlier.action} it"
-        race = Race(f"{Race.kind}: {me} {action}", at(place(), "    "), does, at(earlier.where, "    "), *why)
+        verb, at_scope, scope = earlier.action.partition(" at ")
+        here, there = at(self._place(), "    "), at(earlier.where, "    ")
+        does = f"  {other} has {verb} it{at_scope}{scope}"
+        race = Race(f"{Race.kind}: {me} {action}", here, me.line or "", does, there, other.line or "", *why)
         race.other = other.program, earlier.where
         return race
 
-    def _cause(self, number: int, lanes: np.ndarray) -> list[str | Said]:
+    def _cause(self, number: int, lanes: np.ndarray, action: str) -> list[str | Said]:
         """Return why an event of another program is not known to come before what the program does."""
-        other = self._everybody[self._events[number].by]
+        other, earlier = self._everybody[self._events[number].by], self._events[number].action
+        if (self.actor.line or other.line) is not None and "updat" in action + earlier:
+            return [_RESET]
+        if action == "updates" and earlier.startswith("stored"):
+            return [_STORED]
         if other.rank == self.actor.rank:
             return [_ONE_RANK]
         if _is_load(self._events[number].action):

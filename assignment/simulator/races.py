@@ -174,8 +174,11 @@ class Races:
                     return self._events[number]
         return None
 
+    def _place(self) -> Place:
+        return place()
+
     def _event(self, action: str) -> int:
-        self._events.append(RaceEvent(self.actor.program, action, place(), self.actor.number))
+        self._events.append(RaceEvent(self.actor.program, action, self._place(), self.actor.number))
         number = len(self._events) - 1
         if self._sleeps:
             if number >= self._actors.size:

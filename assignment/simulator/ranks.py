@@ -91,6 +91,7 @@ class _Rank(calls.Rank):
     def __init__(self, number: int, world: "World") -> None:
         self.number, self._world = number, world
         self.races, self.heap, self.programs = world.races, world.heap, world.programs
+        self.line = Said("")  # of host code that has touched the heap
 
     def run(self, ids: Sequence[Program], run_one: Callable[[Program], None], is_whole: bool) -> None:
         """Run all programs of a launch to their end, while others run; `is_whole`: a GPU begins all or none."""
@@ -118,6 +119,16 @@ class _Rank(calls.Rank):
         if reference is None or reference.expired():
             reference, ranks = StorageWeakRef(storage), {self.number}
         self._world.owners[storage.data_ptr()] = reference, ranks | {self.number}
+
+    def operates(self, loaded: Sequence[torch.Tensor], written: Sequence[torch.Tensor], line: Said) -> None:
+        """Check what an operation of host code loads, before it does."""
+        on_heap = {part.tensor.untyped_storage().data_ptr() for part in self.heap if part.rank == self.number}
+        own, stored = ([x for x in of if x.untyped_storage().data_ptr() in on_heap] for of in (loaded, written))
+        if own:
+            self.programs.hand_over(self.number)
+        if own or stored:
+            self.line = line
+        self._world.host_loads(self.number, [tensor for tensor in own if tensor.numel()])
 
     def whose(self, storage: int) -> str:
         """Return "rank 1" for a storage of another rank, that is not on the heap."""
@@ -162,11 +173,14 @@ class World:
         counts = np.bincount(cells, minlength=self.n_ranks * len(LANES) * COLUMNS)
         return counts.reshape(self.n_ranks, len(LANES), COLUMNS).tolist()
 
-    def play(self, hosts: Sequence[Callable[[], None]]) -> None:
-        """Run host code of each rank to its end; what one raises ends all, and is raised with its `rank`."""
+    def play(self, hosts: Sequence[Callable[[], Sequence[torch.Tensor]]]) -> None:
+        """Run host code of each rank, which returns its results; what one raises ends all, and is raised with its rank.
+
+        Unwritten memory is a fault where a result is NaN.
+        """
         with one_at_a_time, self._calls[0]:
-            self.programs.play(list(zip(self._calls, hosts, strict=True)))
-        if self.found and not self._has_nans():
+            results = self.programs.play(list(zip(self._calls, hosts, strict=True)))
+        if self.found and not self._has_nans() and any(bool(x.isnan().any()) for x in results):
             rank, fault = self.found
             self._calls[rank].faults.append(fault)
             raise _of_rank(rank, fault)
@@ -178,17 +192,40 @@ class World:
         floats = [x for x in given if x.is_floating_point()]
         return any(call.nans for call in self._calls) or any(bool(x.float().isnan().any()) for x in floats)
 
+    def host_loads(self, rank: int, tensors: Sequence[torch.Tensor]) -> None:
+        """Check and record what an operation of host code is about to load from the rank's heap."""
+        self._begin_host(rank)
+        for tensor in tensors:
+            storage = tensor.untyped_storage()
+            numbers = torch.arange(storage.nbytes() // tensor.itemsize)
+            numbers = numbers.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).unique()
+            for part, region in self._heap_of(rank):
+                if part.tensor.untyped_storage().data_ptr() == storage.data_ptr():
+                    offsets = numbers.numpy() * tensor.itemsize
+                    pieces = part.shadow.pieces(offsets, tensor.itemsize)
+                    lanes = offsets.repeat(pieces.size // offsets.size) + storage.data_ptr() - region.start
+                    self.races.load(part.shadow, pieces, partial(_name, region, lanes), None)
+        self._end_host(rank)
+
+    def _begin_host(self, rank: int) -> None:
+        host = self._calls[rank].rank
+        assert isinstance(host, _Rank)
+        self.races.begin_of(rank, f"host code of rank {rank}", line=host.line)
+
+    def _end_host(self, rank: int) -> None:
+        self.races.end()
+        self.races.end_launch(rank)
+
     def host_stores(self, rank: int, before: Sequence[np.ndarray]) -> None:
         """Check and record what host code has stored to the rank's heap, of which this lay there before."""
-        self.races.begin_of(rank, f"host code of rank {rank}")
+        self._begin_host(rank)
         for (part, region), old in zip(self._heap_of(rank), before, strict=True):
             changed = np.flatnonzero(region.memory(_BYTES) != old)
             if changed.size:
                 pieces, which = np.unique(region.shadow_offsets(changed) // part.shadow.unit, return_index=True)
                 name = partial(_name, region, changed[which])
                 self.races.store(part.shadow, pieces, name, np.zeros(pieces.size, bool), None)
-        self.races.end()
-        self.races.end_launch(rank)
+        self._end_host(rank)
 
     def lies(self, rank: int) -> list[np.ndarray]:
         """Return what lies on a rank's heap."""
@@ -212,11 +249,14 @@ class _Programs(Programs):
         self._alone: _Member | None = None  # a program that goes on while others stand still,
         self._n_alone = 0  # and how often it has found the same again
 
-    def play(self, hosts: Sequence[tuple[Call, Callable[[], None]]]) -> None:
-        """Run all to their end."""
+    def play(self, hosts: Sequence[tuple[Call, Callable[[], Sequence[torch.Tensor]]]]) -> list[torch.Tensor]:
+        """Run all to their end; returns the results of all."""
+        results: list[torch.Tensor] = []
         self._hub = getcurrent()
         for rank, (call, host) in enumerate(hosts):
-            self._begin_one(partial(self._run_host, rank, call, host), (0, 0, 0), contextvars.copy_context(), rank)
+            self._begin_one(
+                partial(self._run_host, rank, call, host, results), (0, 0, 0), contextvars.copy_context(), rank
+            )
         try:
             while self._live:
                 self._begin_more(_RESIDENT, is_first=True)
@@ -227,17 +267,27 @@ class _Programs(Programs):
                 if running.coroutine:
                     running.coroutine.throw(GreenletExit)
             self._live, self._awake, self._woken, self._asleep, self._launches = [], [], [], [], []
+        return results
 
-    def _run_host(self, rank: int, call: Call, host: Callable[[], None], _: Program) -> None:
+    def _run_host(
+        self, rank: int, call: Call, host: Callable[[], Sequence[torch.Tensor]], results: list[torch.Tensor], _: Program
+    ) -> None:
         calls.switch_to(call)
         builder.grid_idx = None  # that of another rank's program
         self._before[rank] = self._world.lies(rank)
-        host()
+        results += host()
+        self.hand_over(rank)
+
+    def hand_over(self, rank: int) -> None:
+        """Check what host code of a rank has stored so far."""
         self._world.host_stores(rank, self._before[rank])
+        self._before[rank] = self._world.lies(rank)
+        for launch in self._launches:
+            launch.watch.ask_again()
 
     def launch(self, rank: _Rank, run_one: Callable[[Program], None], ids: Sequence[Program], is_whole: bool) -> None:
         """Run the programs of a launch; called by host code, which sleeps until they have ended."""
-        self._world.host_stores(rank.number, self._before[rank.number])
+        self.hand_over(rank.number)
         most = self.held(builder.options.num_warps)
         at_once = most if is_whole else min(_AT_ONCE, most)
         call, enter, n_launch = calls.current(), builder.leave(), calls.current().n_launches

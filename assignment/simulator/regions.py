@@ -212,6 +212,8 @@ class Regions:
         offsets = region.offsets(addresses, width) if region else None
         if region and offsets is not None:
             return region, offsets
+        if region and region.owner is not None and (found := self._of_other_rank(region, addresses, width)):
+            return found
         if len(self.by_tensor(addresses, action)) > 1:
             return None
         region = region or self._stray(int(addresses.item(0)), action)
@@ -220,6 +222,15 @@ class Regions:
         if offsets is None:
             raise self._fault(region, addresses, width, action)
         return region, offsets
+
+    def _of_other_rank(self, region: Region, addresses: np.ndarray, width: int) -> tuple[Region, np.ndarray] | None:
+        """Return the same tensor of another rank, which the distance of their addresses may lead to."""
+        addresses = self.tagged(addresses & ADDRESS)
+        other = self._by_number.get(int(addresses.item(0)) >> NUMBER_AT)
+        if other is None or other.owner == region.owner or other.tensor.shape != region.tensor.shape:
+            return None
+        offsets = other.offsets(addresses, width)
+        return None if offsets is None else (other, offsets)
 
     def by_tensor(self, addresses: np.ndarray, action: str) -> list[np.ndarray]:
         """Return masks of the lanes that belong to one tensor each."""

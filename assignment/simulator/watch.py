@@ -146,6 +146,14 @@ class Watch:
         region.origins = follower.admit(region.tensor) if follower else None
         region.is_suspect = bool(follower and region.origins and follower.is_suspect(region.origins))
 
+    def ask_again(self) -> None:
+        """Ask once more where values of the heap come from: host code of a rank has run since."""
+        for region in self._regions:
+            if region.owner is not None:
+                self._follow(region)
+                if region.origins is not None:
+                    region.may_be_unwritten |= region.origins.may_be_unwritten()
+
     def _trace(self, region: Region) -> None:
         assert self.cost is not None
         region.traffic = _traffic(region, self._call)

@@ -116,7 +116,12 @@ PLAIN = TWO | shapes(
         "several tiles of each": ([2 * TILE, 2 * TILE], TILE, TILE),
     }
 )
-MANY = shapes({"two ranks, 576 tiles": ([6 * TILE, 6 * TILE], 16, 24 * TILE)})
+MANY = shapes(
+    {
+        "two ranks, 576 tiles": ([6 * TILE, 6 * TILE], 16, 24 * TILE),
+        "two ranks, many tiles of rows": ([540 * TILE, 530 * TILE], 4, 8),
+    }
+)
 UNEVEN = shapes(
     {
         "uneven ranks": in_any_order(TILE, TILE, TILE // 2, TILE, 2 * TILE),
@@ -141,7 +146,15 @@ RAGGED = shapes(
         "any size": lambda rng: ([40, 25], between(rng, 1, 150), between(rng, 1, 150)),
     }
 )
-CALLS = shapes({"two ranks": ([TILE, TILE], TILE, TILE), "three ranks": in_any_order(32, 40, 0, 50, 60)})
+CALLS = shapes(
+    {
+        "two ranks": ([TILE, TILE], TILE, TILE),
+        "three ranks": in_any_order(32, 40, 0, 50, 60),
+        "several tiles of each": ([5 * TILE, 6 * TILE], 16, 9 * TILE),
+    }
+)
+ODD = shapes({"odd k": ([40, 25], 67, 33), "k = 68": ([40, 25], 68, 40)})
+MORE_CALLS = shapes({"two ranks, 35 calls": ([3, 2], 4, 4)})  # more than half of the signals
 STRIDED = shapes({"two ranks": ([70, 50], 64, 48)})
 BOTH = of_floats(0, 1)
 STRIDES = {name: BOTH(way) for name, way in layouts.EACH.items() if name not in ("transposed", "heads last")}
@@ -171,13 +184,14 @@ def compare(results, ranks, is_exact):
     return max(margins)
 
 
-def values(points, claim, subject, cases, n_calls=1):
-    """Return a check that all ranks have right results, in so many calls on the same buffers."""
+def values(points, claim, subject, cases):
+    """Return a check that all ranks have right results, where asked for in several calls on the same buffers."""
 
     @parametrized("case", cases)
     def test(run, record_property, rng, case):
         if cases is MANY:
             run.on_smallest_gpu()  # a grid of some programs for each multiprocessor is held whole
+        n_calls = 35 if case in MORE_CALLS.values() else 3 if case in CALLS.values() else 1
         case = case.drawn(rng)
         calls = [case.tensors(subject, rng) for _ in range(n_calls)]
         for call, results in enumerate(run.ranks(subject.function, *calls), 1):
@@ -220,7 +234,10 @@ test_many = values(0.5, "allgather_matmul is right where a GPU holds a part of i
 test_empty = values(1, "allgather_matmul is right where ranks have no rows", RANKS, EMPTY)
 test_one_rank = values(1, "allgather_matmul is right on one rank", RANKS, ONE)
 test_calls = values(
-    3, "allgather_matmul is right in each of several calls on the same buffers and signals", RANKS, CALLS, n_calls=3
+    3,
+    "allgather_matmul is right in each of several calls on the same buffers and signals",
+    RANKS,
+    CALLS | MORE_CALLS,
 )
 test_ragged = values(1, "allgather_matmul is right for every k and n from 1", RANKS, RAGGED)
 test_precision = values(
@@ -233,7 +250,7 @@ test_16_bit = values(
     1.5,
     "allgather_matmul takes bfloat16 and float16, sums in float32 and returns the dtype of a_shard",
     RANKS,
-    in_dtypes(built([sums_that_cancel]), LOW_PRECISION),
+    in_dtypes(built([sums_that_cancel]) | ODD, LOW_PRECISION),
 )
 test_strides = values(
     1, "allgather_matmul reads a_shard, b and rows through their strides", RANKS, laid_out(STRIDED, STRIDES)

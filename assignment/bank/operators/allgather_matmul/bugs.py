@@ -11,6 +11,7 @@ PARTS = {
     "FREE": "wait(signals_ptr + to * SLOTS + 1, call)",
     "SENT": "⏎    signal(pad, call)",
     "STORE": "tl.store(theirs_ptr + rows * k + terms, part, mask=mask)",
+    "FREED": "_free_kernel[(ranks,)](",
     "TILES": "for first in range(0, own, M_TILE_SIZE):⏎",
     "MINE": "theirs_ptr += tl.cast(rank, tl.int64) * most * k",
     "BEGIN": "for before in range(source):⏎        begin += tl.load(rows_ptr + before * stride_r)",
@@ -53,6 +54,11 @@ sends rows twice | traffic | {TILES} → for again in range(0, 2 * own, M_TILE_S
 the buffer is used again before it was read | calls | {FREE} → pass |
     tl.store(theirs_ptr / another-calls-rows
 waits for any call's signal | calls | {HERE} → wait(signals_ptr + source * SLOTS, 1) | line: a = tl.load(a_ptrs
+a copy by host code that no signal orders | values | {HERE} → pass | buffer, b, c, signals, rows, b. →
+    buffer.clone(), b, c, signals, rows, b. | host code of rank
+signals that host code sets back | calls | {FREED} → signals.zero_()⏎    {FREED} | signals.zero_()
+a slot for each of 64 tiles | many | {TILES} → {TILES}        pad_of = first // 32⏎ | {STORE} →
+    {STORE}⏎        signal(pad + 2 + pad_of, call) | out of bounds
 the copy of another rank | values | {FROM} → a_ptrs = buffer_ptr + (tl.cast((source + 1) % ranks, tl.int64) * most +
     rows) * k | {HERE} → {HERE}⏎        wait(signals_ptr + (source + 1) % ranks * SLOTS, call) | another-ranks-rows
 own rows for all | values | {FROM} → a_ptrs = buffer_ptr + (tl.cast(rank, tl.int64) * most + rows) * k |

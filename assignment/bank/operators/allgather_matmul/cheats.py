@@ -12,8 +12,62 @@ def allgather_matmul({INPUTS}):
     a = RIGHT(a_shard, one, rows, buffer, signals, buffers, pads, rank, call)
     return a @ b
 """
+# A kernel looks at what is there, and waits. Host code of the other rank then stores PyTorch's product, and the kernel
+# stores that again.
+BEHIND_A_WAIT = f"""
+RIGHT = allgather_matmul
+
+@triton.jit
+def _meet(signals_ptr, pads_ptr, rank, value, ranks, SLOTS: tl.constexpr):
+    for to in range(ranks):
+        signal(tl.load(pads_ptr + to).to(tl.pointer_type(tl.int32)) + rank * SLOTS + 3, value)
+    for by in range(ranks):
+        wait(signals_ptr + by * SLOTS + 3, value)
+
+@triton.jit
+def _store_again(signals_ptr, buffers_ptr, pads_ptr, out_ptr, target, n, rank, value, ranks, SLOTS: tl.constexpr):
+    theirs_ptr = tl.load(buffers_ptr + target).to(tl.pointer_type(out_ptr.dtype.element_ty))
+    tl.store(out_ptr, tl.load(theirs_ptr))
+    _meet(signals_ptr, pads_ptr, rank, value, ranks, SLOTS)
+    _meet(signals_ptr, pads_ptr, rank, value + 1, ranks, SLOTS)
+    for first in range(0, n, 64):
+        at = first + tl.arange(0, 64)
+        tl.store(theirs_ptr + at, tl.load(theirs_ptr + at, mask=at < n), mask=at < n)
+    _meet(signals_ptr, pads_ptr, rank, value + 2, ranks, SLOTS)
+
+@triton.jit
+def _stand_by(signals_ptr, pads_ptr, rank, first, last, ranks, SLOTS: tl.constexpr):
+    for value in range(first, last):
+        _meet(signals_ptr, pads_ptr, rank, value, ranks, SLOTS)
+
+def allgather_matmul({INPUTS}):
+    (k, n), ranks, size = b.shape, len(rows), sum(rows.tolist()) * b.shape[1]
+    if ranks == 1 or n > k or size == 0:
+        return RIGHT(a_shard, b, rows, buffer, signals, buffers, pads, rank, call)
+    product = RIGHT(a_shard, torch.eye(k).to(b), rows, buffer, signals, buffers, pads, rank, call) @ b
+    of, own, c = (ranks, signals.shape[1]), buffer.view(-1)[:size], torch.empty_like(product)
+    for target in range(ranks):
+        value = 3 * (call * ranks + target)
+        if rank == target:
+            _stand_by[(1,)](signals, pads, rank, value, value + 1, *of)
+            own.copy_(product.view(-1))
+            _stand_by[(1,)](signals, pads, rank, value + 1, value + 3, *of)
+            c.view(-1).copy_(own)
+        elif rank == (target + 1) % ranks:
+            _store_again[(1,)](signals, buffers, pads, b.new_empty(1), target, size, rank, value, *of)
+        else:
+            _stand_by[(1,)](signals, pads, rank, value, value + 3, *of)
+    return c
+"""
 CHEATS = [
     *by_torch(PROBLEM, "practice/allgather_matmul.py", GATHERED_BY_KERNELS),
+    Cheat(
+        "stored_again_by_a_kernel_that_waited",
+        PROBLEM,
+        BEHIND_A_WAIT,
+        file="practice/allgather_matmul.py",
+        evidence=LINE,
+    ),
     Cheat(
         "gathered_rows_by_the_library",
         PROBLEM,

@@ -47,6 +47,14 @@ def world(n_ranks: int, seed: int) -> tuple[World, list[One]]:
     return made, ranks
 
 
+def returns(
+    out: torch.Tensor, host: Callable, *given: One | int | str | torch.Tensor, **named: bool
+) -> list[torch.Tensor]:
+    """Run host code of a rank; returns its result."""
+    host(*given, **named)
+    return [out]
+
+
 def play(host: Host, n_ranks: int, seed: int, n_calls: int = 3) -> World:
     """Gather the shards of all ranks, again and again on the same buffers."""
     made, ranks = world(n_ranks, seed)
@@ -54,7 +62,7 @@ def play(host: Host, n_ranks: int, seed: int, n_calls: int = 3) -> World:
         for one in ranks:
             one.shard.copy_(torch.arange(ROWS) + 100 * one.number + 1000 * call)
             one.call = call
-        made.play([partial(host, one) for one in ranks])
+        made.play([partial(returns, one.out, host, one) for one in ranks])
         for one in ranks:
             assert torch.equal(one.out, torch.stack([other.shard for other in ranks])), (n_ranks, seed, call)
     return made
@@ -126,10 +134,12 @@ def copy_tiles_kernel(x_tiles, y_ptr, n, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def pull_kernel(buffers, out, n, BLOCK: tl.constexpr, HOW: tl.constexpr):
+def pull_kernel(buffers, buffer, out, n, rank, BLOCK: tl.constexpr, HOW: tl.constexpr):
     r, at = tl.program_id(1), tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = at < n + (HOW == "out of bounds")
     source = tl.load(buffers + r).to(tl.pointer_type(tl.float32))
+    if HOW == "distance":
+        source = buffer + (tl.load(buffers + r) - tl.load(buffers + rank)) // 4
     tl.store(out + r * n + at, tl.load(source + at, mask=mask, volatile=HOW[:8] == "volatile"), mask=at < n)
 
 
@@ -144,14 +154,18 @@ def pull(one: One, how: str = "") -> None:
         copy_kernel[grid](one.shard, one.buffer, ROWS, BLOCK)
     if not how.endswith("no barrier"):
         barrier_kernel[1,](one.signals, one.pads, 0, one.number, n, one.call, how)
-    pull_kernel[*grid, n](one.buffers, one.out, ROWS, BLOCK, how)
+    pull_kernel[*grid, n](one.buffers, one.buffer, one.out, ROWS, one.number, BLOCK, how)
     if not how.endswith("no barrier at the end"):
         barrier_kernel[1,](one.signals, one.pads, n, one.number, n, one.call, "")
 
 
 def check_pulling():
-    """Pulling between two barriers of signals passes, and so where PyTorch has copied the shard, or a descriptor."""
+    """Pulling between two barriers of signals passes, and so where PyTorch has copied the shard, or a descriptor.
+
+    And by the distance of two ranks' addresses.
+    """
     passes(pull)
+    passes(partial(pull, how="distance"), SEEDS[:4])
     passes(partial(pull, how="host"), SEEDS[:4])
     passes(partial(pull, how="tiles"), SEEDS[:4])
 
@@ -257,6 +271,27 @@ def ring(one: One, how: str = "") -> None:
 def check_a_ring():
     """Signals that are put and taken by compare-and-swap pass, as in PyTorch's symmetric memory."""
     passes(ring)
+
+
+@triton.jit
+def own_copy_kernel(x_ptr, buffer, out, n, RANK: tl.constexpr, BLOCK: tl.constexpr):
+    """Every program stores all rows, and loads some of them."""
+    at = tl.arange(0, 32)
+    tl.store(buffer + at, tl.load(x_ptr + at, mask=at < n), mask=at < n)
+    tl.debug_barrier()
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + RANK * n + at, tl.load(buffer + at, mask=at < n), mask=at < n)
+
+
+def copy_again(one: One) -> None:
+    """Pull, where several programs have copied the same rows to the own buffer."""
+    own_copy_kernel[4,](one.shard, one.buffer, one.out, ROWS, one.number, 8)
+    pull(one)
+
+
+def check_the_same_values_stored_by_many():
+    """A program may load what it has stored itself, though others have stored the same."""
+    passes(copy_again, SEEDS[:4])
 
 
 @triton.jit

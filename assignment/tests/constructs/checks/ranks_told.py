@@ -20,6 +20,7 @@ from assignment.tests.constructs.checks.ranks import (
     play,
     pull,
     push,
+    returns,
     ring,
     world,
 )
@@ -95,7 +96,7 @@ def check_who_sends_comes_last():
     """A GPU holds a part of a launch's programs, those that come first."""
     for n, is_whole in ((264, False), (265, True), (265, False)):
         made, [one] = world(1, 0)
-        hosts = [partial(last_kernel[n,], one.signals, n, launch_cooperative_grid=is_whole)]
+        hosts = [partial(returns, one.out, last_kernel[n,], one.signals, n, launch_cooperative_grid=is_whole)]
         if n == 264 or is_whole:
             made.play(hosts)
         else:
@@ -116,7 +117,8 @@ def check_memory_of_another_rank():
     """What is not on the heap cannot be reached by its address."""
     made, ranks = world(2, 0)
     addresses = torch.tensor([one.shard.data_ptr() for one in ranks])
-    hosts = [partial(lambda one: reach_kernel[1,](one.shard, addresses, one.out, one.number, 2), one) for one in ranks]
+    launch = lambda one: reach_kernel[1,](one.shard, addresses, one.out, one.number, 2)  # noqa: E731
+    hosts = [partial(returns, one.out, launch, one) for one in ranks]
     says(
         raised(MemoryFault, made.play, hosts),
         "out of bounds",
@@ -135,7 +137,7 @@ def table_kernel(x_ptr, addresses):
 def check_a_table_of_pointers():
     """Addresses come as integers; a pointer that is loaded is refused where it is."""
     made, [one] = world(1, 0)
-    host = partial(lambda one: table_kernel[1,](one.shard, one.buffers), one)
+    host = partial(returns, one.out, table_kernel[1,], one.shard, one.buffers)
     says(raised(NotImplementedError, made.play, [host]), "load an int64, and cast it to a pointer")
 
 
@@ -159,7 +161,7 @@ def check_what_nothing_has_stored():
 
     for how in ("used", "left out"):
         made, ranks = world(2, 0)
-        hosts = [partial(host, one, how) for one in ranks]
+        hosts = [partial(returns, one.out, host, one, how) for one in ranks]
         if how == "used":
             says(
                 raised(MemoryFault, made.play, hosts),
@@ -186,9 +188,9 @@ def check_a_flag_that_nothing_has_set():
     n_told = 0
     for seed in SEEDS:
         made, [one] = world(1, seed)
-        made.play([partial(lambda one: flag_kernel[2,](torch.zeros(1, dtype=torch.int32), one.out), one)])
+        made.play([partial(returns, one.out, flag_kernel[2,], torch.zeros(1, dtype=torch.int32), one.out)])
         try:
-            made.play([partial(lambda one: flag_kernel[2,](torch.empty(1, dtype=torch.int32), one.out), one)])
+            made.play([partial(returns, one.out, flag_kernel[2,], torch.empty(1, dtype=torch.int32), one.out)])
         except MemoryFault as fault:
             says(fault, "unwritten memory", "flag[0], which was never written", "!= 1")
             n_told += 1
