@@ -18,6 +18,7 @@ from assignment.whose import theirs
 
 PACKAGE = "cs336_kernels"
 MAX_MESSAGE = 2_000  # characters
+LAUNCHES = ("/assignment/simulator/launch.py", "/assignment/recorder/launches.py")  # what kernel[grid](...) enters
 UNREADABLE = "an exception that raises another one when it is read; raise one of Python's own classes instead"
 
 
@@ -121,8 +122,8 @@ def _described(error: BaseException, folder: Path) -> Raised:
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if Path(frame.filename).is_relative_to(folder)]
     types = tuple(cls.__name__ for cls in type(error).__mro__)
-    in_kernel = any("/assignment/simulator/" in frame.filename for frame in frames)
     by_submission = bool(own) and own[-1] is frames[-1]
+    in_kernel = not by_submission and any(frame.filename.endswith(LAUNCHES) for frame in frames)
     said, message = summary(error, folder), str(error)[:MAX_MESSAGE]
     return Raised(types, said.text, message, by_submission, in_kernel, places=said.places)
 

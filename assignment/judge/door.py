@@ -42,6 +42,7 @@ from tests import operators
 from tests.compare import Expected, Mismatch, worst_margin
 from tests.door import Costs, Links, Results, Returned
 
+OF_LAUNCH = "that is an error of the launch: check inputs before it"
 MAY_BE_CALLED = "handout/grading.md#what-may-be-called"
 IN_CONFIGURATION = ", its autotuned kernels in configuration {} of those left after pruning"
 ADVICE = "advice, from where your code runs"
@@ -299,7 +300,8 @@ class Run:
             case Raised(is_todo=True) | Failed() | Broken() | SaysBroken():
                 raise meant_by(reply)
             case Raised():
-                came, places = f"it raised {reply.message}", reply.places
+                said = f"\n  {OF_LAUNCH}" if expected.__name__ in reply.types else ""
+                came, places = f"it raised {reply.message}{said}", reply.places
             case Fault():
                 came, places = f"a kernel was launched\n{reply.message}", reply.places
             case Ok():

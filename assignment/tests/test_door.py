@@ -96,6 +96,13 @@ def test_a_launch_before_the_mistake_is_refused(function, is_refused):
     run_on(worker).raises(ValueError, function, torch.ones(3))
 
 
+def test_an_error_of_the_launch_is_no_check_of_inputs():
+    """A ValueError of Triton's, such as that of a tensor on the CPU, is none before a launch"""
+    worker = Scripted({**RAISED, "types": ["ValueError"], "message": "ValueError: Pointer argument"})
+    with pytest.raises(SubmissionError, match=r"but it raised ValueError: Pointer argument\n  that is an error of the"):
+        run_on(worker).raises(ValueError, "rmsnorm", torch.ones(3))
+
+
 def test_a_fault_where_a_mistake_was_to_be_refused():
     """What the check asks for comes first, then what the launch has done"""
     worker = Scripted(FAULT)
