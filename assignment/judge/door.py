@@ -344,7 +344,7 @@ class Run:
 
     def printed(self) -> list[str]:
         """Return the lines that the submission has printed."""
-        return self._worker.output().rstrip().splitlines()
+        return words.anywhere(self._worker.output()).rstrip().splitlines()
 
     def in_context(self, message: str) -> str:
         """Return the message with the call that it is about, and what the submission printed during it."""
@@ -352,7 +352,7 @@ class Run:
         notes = [f"  note: {line}" for note in self.notes for line in note.splitlines()[:1]]
         notes += [f"  note: {READ}\n  {read}" for read in self.reads]
         lines = [f"{self._call}:" if self._call else "", *notes, message, *(f"  printed: {line}" for line in printed)]
-        return text.clean("\n".join(line for line in lines if line))
+        return text.clean(words.anywhere("\n".join(line for line in lines if line)))
 
     def _ask(self, request: Direct | Ranks, tensors: Sequence[Tensor]) -> tuple[Ok, list[list[Tensor]]]:
         reply, results = self._send(request, tensors)

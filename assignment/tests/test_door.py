@@ -151,6 +151,26 @@ def test_remarks_are_kept_and_shown():
     assert "note: masked load without other=" in run.in_context("y: 1 of 3 elements wrong")
 
 
+def test_a_message_is_the_same_in_the_next_run():
+    """Whatever the process printed as it crashed: neither addresses nor this run's, or machine's, folders are told"""
+    run = run_on(Scripted(RIGHT))
+    run._worker.output = lambda: (
+        "Current thread 0x00007f22619e4b80 (most recent call first):\n"
+        '  File "/tmp/cs336-grader-x1_y2z3a/grade-nxo0iwjx/submission/cs336_kernels/rmsnorm.py", line 79 in forward\n'
+        '  File "/tmp/grade-nxo0iwjx/runtime/record/assignment/recorder/session.py", line 3 in call\n'
+        '  File "/home/ada/venv/lib/python3.13/site-packages/torch/autograd/function.py", line 5 in apply\n'
+        "/tmp/grade-nxo0iwjx/scratch/tmpab12cd_3/cache at 1/2 of 0x1f in my/assignment/x\n"
+    )
+    assert run.in_context("<K object at 0x7f22619e4b80>").splitlines() == [
+        "<K object at 0x…>",
+        "  printed: Current thread 0x… (most recent call first):",
+        '  printed:   File "cs336_kernels/rmsnorm.py", line 79 in forward',
+        '  printed:   File "assignment/recorder/session.py", line 3 in call',
+        '  printed:   File "site-packages/torch/autograd/function.py", line 5 in apply',
+        "  printed: cache at 1/2 of 0x1f in my/assignment/x",
+    ]
+
+
 def test_where_host_code_read_values_is_shown_where_results_are_wrong():
     """Once each; a call whose results are right may read what it likes"""
     place = "  at cs336_kernels/rmsnorm.py:3 in rmsnorm: if x.sum() > 0:"
