@@ -229,7 +229,7 @@ class Run:
         request = self._drawn(Call(**operators.called(function), options=options, made=made))
         with self._deaths_told():
             ended, program = self._pool.recorder_and_player().unplayed(request, [])
-        if isinstance(ended, Raised):
+        if isinstance(ended, Raised | Failed):
             raise meant_by(ended)
         return program.launches() if program else []
 

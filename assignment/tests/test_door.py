@@ -12,6 +12,7 @@ from assignment.judge import door, replies
 from assignment.judge.door import Run, SubmissionError
 from assignment.plugin import fixtures
 from assignment.protocol.program import Free, Launch, Program, drawn
+from assignment.protocol.replies import NOT_IMPORTED, OTHER, Failed
 from assignment.sandbox.worker_client import WorkerDied
 from assignment.verdict import score
 from tests import compare
@@ -123,6 +124,17 @@ def test_after_a_timeout_the_other_cases_of_a_check_are_not_run():
     assert worker.asked == 1
     worker.reply, run._check = RIGHT, "another"
     assert run("rmsnorm", torch.ones(3)).tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("kind", [NOT_IMPORTED, OTHER])
+def test_a_function_that_is_not_there_has_no_rounds_that_pass(kind):
+    run = run_on(Scripted(RIGHT))
+    ended = Failed("cs336_kernels/rmsnorm.py has no function rmsnorm_forward", kind)
+    run._pool.recorder_and_player = lambda: SimpleNamespace(
+        unplayed=lambda *asked: (ended, Program()), settle=lambda: None
+    )
+    with pytest.raises(SubmissionError, match="has no function"):
+        run.rounds("rmsnorm_forward", lambda n: [torch.ones(n, 4), torch.ones(4)], first=2, tile=1)
 
 
 def test_what_hangs_the_compiler_is_not_tried_again():
