@@ -8,10 +8,12 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import TypeVar
 
 from assignment import text
 
 PACKAGE = "cs336_kernels"
+STUBS = Path(__file__).resolve().parents[1] / PACKAGE
 REFERENCE = Path(__file__).resolve().parent / "reference"  # the staff's: links to the operators' solutions
 MAX_BYTES = 1 << 20
 MAX_FILES = 100
@@ -21,6 +23,7 @@ MAX_NAME, MAX_PATH = 255, 500  # bytes; a file system takes no longer names
 MAX_REASON = 120  # characters
 BOUNDED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # what expands no further than it is read
 WANTED = f"expected a folder, or a zip as `uv run grade.py --pack` makes it, with {PACKAGE}/ in it"
+File = TypeVar("File")
 
 
 class UnusableSubmission(Exception):
@@ -166,13 +169,14 @@ def _from_folder(path: Path) -> dict[str, bytes]:
         raise refusal(root, "a symbolic link", "expected a folder: copy the files to it")
     files: dict[str, bytes] = {}
     total = 0
-    for file in sorted(_sources(root, through_links=is_ours)):
+    sources = sorted(_sources(root, through_links=is_ours))
+    for name, file in _undoubled((file.relative_to(path).as_posix(), file) for file in sources):
         with file.open("rb") as stream:
             content = stream.read(MAX_BYTES + 1)
         total += len(content)
         if total > MAX_BYTES or len(files) > MAX_FILES:
             raise _too_large(path)
-        files[file.relative_to(path).as_posix()] = content
+        files[name] = content
     return files
 
 
@@ -216,8 +220,7 @@ def _entries(path: Path, archive: zipfile.ZipFile) -> dict[str, bytes]:
     for info in archive.infolist():
         if _is_file(info) and (place := place_of(info.filename)):
             packages.setdefault(place[0], []).append((place[1], info))
-    chosen = packages.get(outermost(path, packages), [])
-    return _contents(path, archive, chosen)
+    return _contents(path, archive, in_package(path, packages))
 
 
 def _contents(path: Path, archive: zipfile.ZipFile, chosen: list[tuple[str, zipfile.ZipInfo]]) -> dict[str, bytes]:
@@ -256,6 +259,21 @@ def outermost(path: Path, enclosing: Iterable[str]) -> str:
     if len(least) > 1:
         raise refusal(path, f"holds more than one {PACKAGE}/, in {' and '.join(least[:2])}")
     return least[0] if least else ""
+
+
+def in_package(path: Path, packages: dict[str, list[tuple[str, File]]]) -> list[tuple[str, File]]:
+    """Return the files of the package that is least deep, of packages by the folder that encloses each."""
+    return _undoubled(packages.get(outermost(path, packages), []))
+
+
+def _undoubled(files: Iterable[tuple[str, File]]) -> list[tuple[str, File]]:
+    """Return a package's files by their path; those of the one in it where it is but a folder that encloses that.
+
+    It is the package itself where it holds a file of a stub's name.
+    """
+    files, own = [*files], {f"{PACKAGE}/{stub.name}" for stub in STUBS.glob("*.py") if stub.stem != "__init__"}
+    inner = [(name.removeprefix(f"{PACKAGE}/"), x) for name, x in files if name.startswith(f"{PACKAGE}/{PACKAGE}/")]
+    return files if own & {name for name, _ in files} else inner or files
 
 
 def _enclosing(folder: Path) -> Path:
@@ -297,7 +315,7 @@ def uploaded(path: Path) -> Submission:
 
 def loose(path: Path, files: dict[str, bytes]) -> Submission:
     """Return files that came without their package, by name; raises UnusableSubmission."""
-    stub = (Path(__file__).resolve().parents[1] / PACKAGE / "__init__.py").read_bytes()
+    stub = (STUBS / "__init__.py").read_bytes()
     named = {f"{PACKAGE}/{name}": content for name, content in files.items()}
     return checked(path, {f"{PACKAGE}/__init__.py": stub, **named})
 

@@ -146,7 +146,7 @@ def of_student(found: tables.Class, handed: Handed, report: KeptReport) -> dict[
         "heading": course().heading,
         "about": f"Submission {handed.name}, graded {report['classroom']['graded'][:10]}",
         "report": {"import_error": "", **report},
-        "failed": report.get("failed", ""),
+        "failed": report.get("failed", "").removeprefix(": "),  # behind a path that is hidden
         "dates": course().told_dates(found.dates.due) if found.dates else "",
         "late": late,
         "after": after,

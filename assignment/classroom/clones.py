@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from assignment.submission import MAX_BYTES, Submission, UnusableSubmission, checked, loose, outermost, place_of
+from assignment.submission import MAX_BYTES, Submission, UnusableSubmission, checked, in_package, loose, place_of
 
 GIT_S = 60.0  # for one command
 
@@ -47,14 +47,14 @@ def revision(repository: Path, tag: str, before: datetime.datetime | None) -> tu
 
 def at_revision(repository: Path, commit: str) -> Submission:
     """Return the package's files as a commit has them, or the files alone at its top; raises UnusableSubmission."""
-    packages: dict[str, dict[str, str]] = {}  # the blobs of each folder that holds a package
+    packages: dict[str, list[tuple[str, str]]] = {}  # the blobs of each folder that holds a package
     alone: dict[str, str] = {}
     for name, blob in _sources(repository, commit):
         if place := place_of(name):
-            packages.setdefault(place[0], {})[place[1]] = blob
+            packages.setdefault(place[0], []).append((place[1], blob))
         elif "/" not in name:
             alone[name] = blob
-    chosen = packages.get(outermost(repository, packages), {}) or alone
+    chosen = dict(in_package(repository, packages)) or alone
     files = {name: _git(repository, "cat-file", "blob", blob) for name, blob in chosen.items()}
     return loose(repository, files) if files and not packages else checked(repository, files)
 

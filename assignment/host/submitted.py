@@ -1,6 +1,7 @@
 """The functions and exceptions of a staged submission, for processes that import one."""
 
 import contextlib
+import difflib
 import importlib
 import importlib.machinery
 import importlib.util
@@ -8,7 +9,7 @@ import linecache
 import sys
 import traceback
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from assignment.calling.requests import WrongReturn
@@ -18,6 +19,8 @@ from assignment.whose import theirs
 
 PACKAGE = "cs336_kernels"
 MAX_MESSAGE = 2_000  # characters
+NEAR = 0.9  # nearer than a backward's name is to its forward's
+LAUNCHES = ("/assignment/simulator/launch.py", "/assignment/recorder/launches.py")  # what kernel[grid](...) enters
 UNREADABLE = "an exception that raises another one when it is read; raise one of Python's own classes instead"
 
 
@@ -93,14 +96,21 @@ class ImportedSubmission:
 
     def _from_file(self, name: str, path: str) -> Callable:
         if not (self.folder / path).is_file():
-            raise Missing(f"{path} is missing, so there is no function {name}")
+            beside = (file.name for file in (self.folder / path).parent.glob("*.py"))
+            raise Missing(f"{path} is missing, so there is no function {name}{_near(Path(path).name, beside)}")
         try:
             module = importlib.import_module(path.removesuffix(".py").replace("/", "."))
         except BaseException as error:
             raise NotImported(path, summary(error, self.folder)) from error
         if not hasattr(module, name):
-            raise Missing(f"{path} has no function {name}")
+            raise Missing(f"{path} has no function {name}{_near(name, theirs(dir, module))}")
         return getattr(module, name)
+
+
+def _near(name: str, names: Iterable[str]) -> str:
+    """Return which of the names there are looks like the one that is wanted, for a message; "" if none does."""
+    near = theirs(difflib.get_close_matches, name, names, 1, cutoff=NEAR)
+    return f"; there is {near[0]}: rename it" if near else ""
 
 
 def reply_to(error: BaseException, folder: Path) -> Failed | Raised:
@@ -121,8 +131,8 @@ def _described(error: BaseException, folder: Path) -> Raised:
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if Path(frame.filename).is_relative_to(folder)]
     types = tuple(cls.__name__ for cls in type(error).__mro__)
-    in_kernel = any("/assignment/simulator/" in frame.filename for frame in frames)
     by_submission = bool(own) and own[-1] is frames[-1]
+    in_kernel = not by_submission and any(frame.filename.endswith(LAUNCHES) for frame in frames)
     said, message = summary(error, folder), str(error)[:MAX_MESSAGE]
     return Raised(types, said.text, message, by_submission, in_kernel, places=said.places)
 

@@ -42,6 +42,7 @@ from tests import operators
 from tests.compare import Expected, Mismatch, worst_margin
 from tests.door import Costs, Links, Results, Returned
 
+OF_LAUNCH = "that is an error of the launch: check inputs before it"
 MAY_BE_CALLED = "handout/grading.md#what-may-be-called"
 IN_CONFIGURATION = ", its autotuned kernels in configuration {} of those left after pruning"
 ADVICE = "advice, from where your code runs"
@@ -228,7 +229,7 @@ class Run:
         request = self._drawn(Call(**operators.called(function), options=options, made=made))
         with self._deaths_told():
             ended, program = self._pool.recorder_and_player().unplayed(request, [])
-        if isinstance(ended, Raised):
+        if isinstance(ended, Raised | Failed):
             raise meant_by(ended)
         return program.launches() if program else []
 
@@ -299,7 +300,8 @@ class Run:
             case Raised(is_todo=True) | Failed() | Broken() | SaysBroken():
                 raise meant_by(reply)
             case Raised():
-                came, places = f"it raised {reply.message}", reply.places
+                said = f"\n  {OF_LAUNCH}" if expected.__name__ in reply.types else ""
+                came, places = f"it raised {reply.message}{said}", reply.places
             case Fault():
                 came, places = f"a kernel was launched\n{reply.message}", reply.places
             case Ok():
@@ -342,7 +344,7 @@ class Run:
 
     def printed(self) -> list[str]:
         """Return the lines that the submission has printed."""
-        return self._worker.output().rstrip().splitlines()
+        return words.anywhere(self._worker.output()).rstrip().splitlines()
 
     def in_context(self, message: str) -> str:
         """Return the message with the call that it is about, and what the submission printed during it."""
@@ -350,7 +352,7 @@ class Run:
         notes = [f"  note: {line}" for note in self.notes for line in note.splitlines()[:1]]
         notes += [f"  note: {READ}\n  {read}" for read in self.reads]
         lines = [f"{self._call}:" if self._call else "", *notes, message, *(f"  printed: {line}" for line in printed)]
-        return text.clean("\n".join(line for line in lines if line))
+        return text.clean(words.anywhere("\n".join(line for line in lines if line)))
 
     def _ask(self, request: Direct | Ranks, tensors: Sequence[Tensor]) -> tuple[Ok, list[list[Tensor]]]:
         reply, results = self._send(request, tensors)

@@ -1,5 +1,6 @@
 """A call in words, and what it printed, for the messages that students read."""
 
+import re
 from collections.abc import Sequence
 
 from torch import Tensor
@@ -9,6 +10,10 @@ from assignment.protocol.requests import LANES, Again, Called, Ranks
 from tests import operators
 
 MAX_PRINTED_LINES = 8
+ADDRESS = re.compile(r"\b0x[0-9a-f]{9,16}\b")
+FOLDERS = re.compile(  # of a file: of this run, or of this machine
+    r"(?<![\w/.-])(?:/[^\s/\"']+)*/(?:grade-\w{8}/(?:submission/|scratch/\w+/)?|(?=(?:assignment|site-packages|python3\.\d+)/))"
+)
 SHADES = "·░▒█"  # none, and three equal parts of the most steps that a lane has in a column
 
 
@@ -61,6 +66,11 @@ def switched_on(options: Options) -> list[str]:
 def of_tensor(tensor: Tensor) -> str:
     strides = "" if tensor.is_contiguous() else f" strides {tensor.stride()}"
     return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}{strides}"
+
+
+def anywhere(said: str) -> str:
+    """Return a text without what is otherwise in the next run: addresses, and the folders of its files."""
+    return ADDRESS.sub("0x…", FOLDERS.sub("", said))
 
 
 def beginning_and_end(lines: list[str]) -> list[str]:

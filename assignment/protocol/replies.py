@@ -72,7 +72,7 @@ class Raised(AnyReply):
     message: str  # with its class and its lines
     text: str  # without
     by_submission: bool  # rather than by Triton, PyTorch or the simulator
-    in_kernel: bool
+    in_kernel: bool  # or in its launch
     in_static_assert: bool = False  # of a kernel, which does not hold
     places: Places = ()  # that the message names, here and below
 

@@ -74,7 +74,7 @@ class RecorderSession:
             self._faults.note(error)
             reply = reply_to(error, self._folder)
             if isinstance(reply, Raised):
-                reply = replace(reply, in_kernel=False, is_stub=stubs.is_stub(self._called))
+                reply = replace(reply, is_stub=stubs.is_stub(self._called))
             with contextlib.suppress(Exception):  # of a class that lets nothing be set
                 error.__traceback__ = None
         if said := self._faults.take():

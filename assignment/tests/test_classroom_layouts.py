@@ -310,6 +310,7 @@ FORMS = {
     "package": "cs336_kernels/rmsnorm.py",
     "one enclosing folder": "proj-main/cs336_kernels/rmsnorm.py",
     "two enclosing folders": "work/proj-main/cs336_kernels/rmsnorm.py",
+    "a folder of its own name": "proj-main/cs336_kernels/cs336_kernels/rmsnorm.py",
     "the file alone": "rmsnorm.py",
 }
 

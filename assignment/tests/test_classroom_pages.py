@@ -168,13 +168,16 @@ def test_what_students_get_holds_nothing_of_the_staff_s(tmp_path):
     handed = [Handed(name, tmp_path / "staff" / "class" / name) for name in ("adalovelace", "grace", "alan")]
     for one in handed[:2]:
         results.Results(folder, settings).keep(one, "key", told, said, of)
-    results.Results(folder, settings).keep(handed[2], "", results.failed(said), said)
+    results.Results(folder, settings).keep(
+        handed[2], "", results.failed(f"{handed[2].path}: holds nothing; {said}"), said
+    )
     tables.write(folder, tables.Form(tuple(handed)))
     assert classroom.main(["report", str(folder)]) == 0
     for one in handed:
         page = (folder / "students" / f"{one.name}.html").read_text()
         private = [str(seed), str(tmp_path), str(results.ROOT), *(other.name for other in handed if other != one)]
         assert not [text for text in private if text in page]
+        assert "<pre>:" not in page
 
 
 def test_the_handbook_hands_out_pages_and_no_logs():

@@ -12,6 +12,7 @@ from assignment.judge import door, replies
 from assignment.judge.door import Run, SubmissionError
 from assignment.plugin import fixtures
 from assignment.protocol.program import Free, Launch, Program, drawn
+from assignment.protocol.replies import NOT_IMPORTED, OTHER, Failed
 from assignment.sandbox.worker_client import WorkerDied
 from assignment.verdict import score
 from tests import compare
@@ -96,6 +97,13 @@ def test_a_launch_before_the_mistake_is_refused(function, is_refused):
     run_on(worker).raises(ValueError, function, torch.ones(3))
 
 
+def test_an_error_of_the_launch_is_no_check_of_inputs():
+    """A ValueError of Triton's, such as that of a tensor on the CPU, is none before a launch"""
+    worker = Scripted({**RAISED, "types": ["ValueError"], "message": "ValueError: Pointer argument"})
+    with pytest.raises(SubmissionError, match=r"but it raised ValueError: Pointer argument\n  that is an error of the"):
+        run_on(worker).raises(ValueError, "rmsnorm", torch.ones(3))
+
+
 def test_a_fault_where_a_mistake_was_to_be_refused():
     """What the check asks for comes first, then what the launch has done"""
     worker = Scripted(FAULT)
@@ -116,6 +124,17 @@ def test_after_a_timeout_the_other_cases_of_a_check_are_not_run():
     assert worker.asked == 1
     worker.reply, run._check = RIGHT, "another"
     assert run("rmsnorm", torch.ones(3)).tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("kind", [NOT_IMPORTED, OTHER])
+def test_a_function_that_is_not_there_has_no_rounds_that_pass(kind):
+    run = run_on(Scripted(RIGHT))
+    ended = Failed("cs336_kernels/rmsnorm.py has no function rmsnorm_forward", kind)
+    run._pool.recorder_and_player = lambda: SimpleNamespace(
+        unplayed=lambda *asked: (ended, Program()), settle=lambda: None
+    )
+    with pytest.raises(SubmissionError, match="has no function"):
+        run.rounds("rmsnorm_forward", lambda n: [torch.ones(n, 4), torch.ones(4)], first=2, tile=1)
 
 
 def test_what_hangs_the_compiler_is_not_tried_again():
@@ -142,6 +161,26 @@ def test_remarks_are_kept_and_shown():
         run("rmsnorm", torch.ones(3))
     assert len(run.notes) == 1
     assert "note: masked load without other=" in run.in_context("y: 1 of 3 elements wrong")
+
+
+def test_a_message_is_the_same_in_the_next_run():
+    """Whatever the process printed as it crashed: neither addresses nor this run's, or machine's, folders are told"""
+    run = run_on(Scripted(RIGHT))
+    run._worker.output = lambda: (
+        "Current thread 0x00007f22619e4b80 (most recent call first):\n"
+        '  File "/tmp/cs336-grader-x1_y2z3a/grade-nxo0iwjx/submission/cs336_kernels/rmsnorm.py", line 79 in forward\n'
+        '  File "/tmp/grade-nxo0iwjx/runtime/record/assignment/recorder/session.py", line 3 in call\n'
+        '  File "/home/ada/venv/lib/python3.13/site-packages/torch/autograd/function.py", line 5 in apply\n'
+        "/tmp/grade-nxo0iwjx/scratch/tmpab12cd_3/cache at 1/2 of 0x1f in my/assignment/x\n"
+    )
+    assert run.in_context("<K object at 0x7f22619e4b80>").splitlines() == [
+        "<K object at 0x…>",
+        "  printed: Current thread 0x… (most recent call first):",
+        '  printed:   File "cs336_kernels/rmsnorm.py", line 79 in forward',
+        '  printed:   File "assignment/recorder/session.py", line 3 in call',
+        '  printed:   File "site-packages/torch/autograd/function.py", line 5 in apply',
+        "  printed: cache at 1/2 of 0x1f in my/assignment/x",
+    ]
 
 
 def test_where_host_code_read_values_is_shown_where_results_are_wrong():

@@ -1,5 +1,7 @@
 """A recorder and its player together: they die together, and the player keeps what the recorder keeps."""
 
+import re
+
 import pytest
 import torch
 import triton
@@ -9,6 +11,7 @@ from assignment.judge.replies import Failed, Fault, Ok, Raised
 from assignment.protocol import requests
 from assignment.sandbox.worker_client import WorkerDied
 from assignment.simulator.triton_private import HAS_BLOCK_POINTERS
+from assignment.submission import Submission
 from assignment.tests.pairs import F, X, defined, request, result_of
 from tests.operators import called
 
@@ -102,6 +105,22 @@ def test_a_call_that_raises_is_played_up_to_there(at):
     assert (type(reply), reply.types[0], reply.in_kernel) == (Raised, "ValueError", False)
     assert "at cs336_kernels/weighted_sum.py:" in reply.message
     assert torch.equal(result_of(at, X * 2), X)
+
+
+@pytest.mark.parametrize(
+    ("file", "function", "words"),
+    [
+        ("weightedsum.py", F, "weighted_sum.py is missing.*; there is weightedsum.py: rename it"),
+        ("weighted_sum.py", "weightedsum_forward", "has no function .*; there is weightedsum_forward: rename it"),
+        ("weighted_sum.py", "weighted_sum_backward", "has no function weighted_sum_forward$"),
+    ],
+)
+def test_a_name_that_is_nearly_right_is_told(at, file, function, words):
+    at.pair.restart()
+    at.stage.replace(Submission({f"cs336_kernels/{file}": f"def {function}(x):\n    return x\n".encode()}))
+    reply, _ = at.ask(F, X)
+    assert isinstance(reply, Failed)
+    assert re.search(words, reply.message), reply.message
 
 
 @pytest.mark.parametrize(

@@ -101,6 +101,15 @@ def test_the_wrong_device_is_refused_where_a_gpu_refuses_it(at, code, words):
     said, _ = at.record("weighted_sum_forward", X)
     assert isinstance(said.ended, Raised)
     assert words in said.ended.message
+    assert said.ended.in_kernel == (words == POINTER)
+
+
+@pytest.mark.parametrize("code", ["torch.ones(3).view(2, 2)", "_copy[lambda _: expect(x)](x, x, 12, 64)"])
+def test_what_a_submission_raises_itself_is_no_error_of_a_launch(at, code):
+    at.take("def expect(x):\n    raise ValueError('a size')\n" + defined(f"_ = {code}", "return x + 0"))
+    said, _ = at.record("weighted_sum_forward", X)
+    assert isinstance(said.ended, Raised)
+    assert not said.ended.in_kernel
 
 
 @pytest.mark.parametrize(

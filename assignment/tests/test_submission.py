@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from assignment.submission import MAX_BYTES, REFERENCE, Submission, UnusableSubmission, pack, read
+from assignment.submission import MAX_BYTES, REFERENCE, Submission, UnusableSubmission, pack, read, uploaded
 from tests import operators
 
 ROOT = Path(__file__).parents[2]
@@ -42,6 +42,23 @@ def test_a_zip_with_and_without_an_enclosing_folder(tmp_path):
     junk = {"__MACOSX/cs336_kernels/._rmsnorm.txt": b"", "tests/test_rmsnorm.py": b"assert True"}
     assert read(zipped(tmp_path, FILES | junk)).files == FILES
     assert read(zipped(tmp_path, inside)).files == FILES
+
+
+@pytest.mark.parametrize("around", [{}, {"grade.py": b"", "__init__.py": b""}, {"tests/test_rmsnorm.py": b""}], ids=str)
+@pytest.mark.parametrize("before", ["", "alice/"])
+def test_a_package_in_a_folder_of_its_own_name(tmp_path, before, around):
+    """As unpacking a zip into a folder of its name makes one"""
+    outer = f"{before}cs336_kernels"
+    given = {f"{outer}/{name}": content for name, content in (FILES | around).items()}
+    assert read(zipped(tmp_path, given)).files == FILES
+    Submission(given).stage(tmp_path / "folder")
+    assert read(tmp_path / "folder").files == uploaded(tmp_path / "folder" / outer).files == FILES
+
+
+def test_a_copy_inside_a_copy_is_not_the_package(tmp_path):
+    given = FILES | {f"cs336_kernels/{name}": b"old = 1" for name in FILES}
+    Submission(given).stage(tmp_path / "folder")
+    assert read(tmp_path / "folder").files == read(zipped(tmp_path, given)).files == given
 
 
 def test_symbolic_links_are_left_out(folder):
