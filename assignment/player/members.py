@@ -9,7 +9,7 @@ import ast
 import sys
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING
 
 import triton.language as tl
 
@@ -19,9 +19,12 @@ from assignment.whose import theirs
 
 from .facades import OF_PYTHON, attributes
 
+if TYPE_CHECKING:
+    from assignment.simulator.rewriter import Rewriter
+
 NAME = "__member__"  # in the globals of kernels, which cannot write such a name
 _PYTHONS = {name for kind in (str, list) for name in dir(kind)} - OF_PYTHON
-_getattr: Callable[..., Any] = getattr
+_getattr: Callable[..., KernelValue] = getattr
 
 
 def member(value: KernelValue, name: str | tl.constexpr, *default: KernelValue) -> KernelValue:
@@ -63,22 +66,22 @@ def install() -> None:
         _guard(rewriter.Rewriter, "globals", _in_simulator)
 
 
-def _in_simulator(rewriter: Any, node: ast.Attribute) -> ast.AST:
+def _in_simulator(rewriter: "Rewriter", node: ast.Attribute) -> ast.AST:
     return rewriter._call("member", [rewriter.visit(node.value), ast.Constant(node.attr)], node)
 
 
-def _guard(cls: Any, names: str, look_up: Callable[[Any, ast.Attribute], Any]) -> None:
+def _guard(cls: type[ast.NodeVisitor], names: str, look_up: Callable[..., KernelValue]) -> None:
     """Make a visitor look up guarded attributes in kernels of submissions by another function."""
     before = cls.visit_Attribute
     if hasattr(before, "is_guarded"):
         return
 
-    def visit_Attribute(visitor: Any, node: ast.Attribute) -> Any:  # noqa: N802 (the name is Python's)
+    def visit_Attribute(visitor: ast.NodeVisitor, node: ast.Attribute) -> KernelValue:  # noqa: N802 (the name is Python's)
         is_guarded = _is_guarded(node.attr) and NAME in getattr(visitor, names)
         return (look_up if is_guarded else before)(visitor, node)
 
     visit_Attribute.is_guarded = True  # type: ignore[attr-defined]
-    cls.visit_Attribute = visit_Attribute
+    setattr(cls, "visit_Attribute", visit_Attribute)  # noqa: B010 (mypy)
 
 
 def _is_guarded(name: str) -> bool:
