@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-import numpy as np
 import triton.language as tl
 
 from assignment.simulator.kernel_values import KernelValue
@@ -35,11 +34,10 @@ def bounded(operation: str, a: KernelValue, b: Bounded, applies: bool = False) -
 
     `operation` is the name of a node, such as "Pow".
     """
-    left, right = (int(value) if isinstance(value, np.integer) else value for value in (a, b))
-    if type(left) in _LIMITED and type(right) in _LIMITED:
-        if operation == "Mod" and isinstance(left, str):
+    if type(a) in _LIMITED and type(b) in _LIMITED:
+        if operation == "Mod" and isinstance(a, str):
             raise TypeError("a kernel cannot format a string by `%`: use an f-string")
-        if _is_too_large(operation, left, right):
+        if _is_too_large(operation, a, b):
             raise TooLarge
     return theirs(_OPERATIONS[operation], a, b) if applies else b
 

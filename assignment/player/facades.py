@@ -5,7 +5,7 @@ They contain functions, types, dtypes and other facades only: no `tl.core.os`, n
 
 import functools
 import math
-from types import CodeType, FunctionType, GeneratorType, ModuleType
+from types import FunctionType, ModuleType
 from typing import TypeAlias
 
 import triton
@@ -26,14 +26,9 @@ _MATH = """acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh de
     sinh sqrt tan tanh tau trunc"""
 _OF_VALUES = """shape dtype type value numel scalar element_ty itemsize primitive_bitwidth name int_bitwidth
     int_signedness fp_mantissa_width exponent_bias address_space block_shape strides T start end stop step fields types
-    ALL NONE SIGNED UNSIGNED BOOLEAN INTEGRAL FLOATING bit_length startswith endswith upper lower is_ptr is_block
-    get_block_shapes"""
+    ALL NONE SIGNED UNSIGNED BOOLEAN INTEGRAL FLOATING is_ptr is_block get_block_shapes"""
+OF_PYTHON = frozenset(("bit_length", "startswith", "endswith", "upper", "lower"))  # methods of strings and numbers
 _NOT_FOR_KERNELS = {"to_ir", "mangle", "cache_key_part", "codegen_name", "handle", "with_element_ty"}
-_INTERNAL = """handle data fn builder semantic format format_map mro run rewrite rewriter kwargs rewritten_fn src
-    raw_src signature used_global_vals module version launch_metadata params device_caches compile hash repr parse
-    cache_key arg_names constexprs pre_run_hooks func keywords desc ljust rjust center zfill expandtabs replace
-    translate encode"""
-_REACHABLE = (type, FunctionType, GeneratorType, CodeType, JITCallable, InterpretedFunction, triton.JITFunction)
 
 
 def _is_jit(value: Facade) -> bool:
@@ -94,16 +89,6 @@ def resolved(dotted: str) -> Facade:
 def attributes() -> frozenset[str]:
     """Return the attributes that kernels can use, on any object."""
     types = (tl.tensor, tl.dtype, tl.constexpr, tl.pointer_type, tl.block_type, tl.tensor_descriptor, tl.tuple)
-    names = {*_OF_VALUES.split(), *(name for cls in types for name in dir(cls))}
+    names = {*OF_PYTHON, *_OF_VALUES.split(), *(name for cls in types for name in dir(cls))}
     names |= {name for facade in facades().values() for name in vars(facade)}
     return frozenset(name for name in names - _NOT_FOR_KERNELS if not name.startswith("_"))
-
-
-@functools.cache
-def internal() -> frozenset[str]:
-    """Return attributes of objects reachable from kernels that lead to Python.
-
-    No field or namespace may have such a name.
-    """
-    names = {*_INTERNAL.split(), *_NOT_FOR_KERNELS, *(name for cls in _REACHABLE for name in dir(cls)), *dir(tl.sum)}
-    return frozenset(name for name in names - attributes() if not name.startswith("_"))

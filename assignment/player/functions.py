@@ -6,7 +6,7 @@ import types
 
 from assignment.simulator.scopes import parameters
 
-from . import bounds
+from . import bounds, members
 from .source import Definition
 from .values import Bound, Unknown
 
@@ -32,7 +32,7 @@ def for_compiler(definition: Definition) -> ast.Module:
 def compiled(definition: Definition, namespace: dict[str, Bound], is_plain: bool) -> types.FunctionType:
     tree = _bare(definition)
     if is_plain:
-        tree = bounds.Bounder().visit(tree)
+        tree = members.Guard().visit(bounds.Bounder().visit(tree))
     path = definition.source.path
     made: dict[str, types.FunctionType] = {}
     exec(compile(ast.Module([tree], []), path, "exec", dont_inherit=True), namespace, made)

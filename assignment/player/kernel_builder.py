@@ -21,7 +21,7 @@ from assignment.protocol.said import at
 from assignment.simulator.scopes import parameters
 from assignment.simulator.triton_private import JITCallable, JITFunction
 
-from . import bounds, counterparts, functions
+from . import bounds, counterparts, functions, members
 from .facades import attributes
 from .kernel_table import KernelTable, options
 from .source import Definition, Refused, SourceFile
@@ -41,6 +41,7 @@ class Kernels:
 
     def __init__(self, sources: dict[str, str], jit: Callable[..., JITFunction]) -> None:
         bounds.install()
+        members.install()
         self._sources = {path: SourceFile(path, text) for path, text in sources.items()}
         self._jit = jit
         self._table = KernelTable()
@@ -163,8 +164,8 @@ class Kernels:
 
 def _namespace(entry: DescribedKernel) -> dict[str, Bound]:
     module = entry["file"].removesuffix(".py").replace("/", ".")
-    known = BUILTINS if entry["kind"] == "jit" else BUILTINS | {"range": bounds.short_range}
-    return {"__builtins__": known, "__name__": module, bounds.NAME: bounds.bounded}
+    known = BUILTINS if entry["kind"] == "jit" else BUILTINS | {"range": bounds.short_range, "getattr": members.member}
+    return {"__builtins__": known, "__name__": module, bounds.NAME: bounds.bounded, members.NAME: members.member}
 
 
 def _used(definition: Definition) -> set[str]:

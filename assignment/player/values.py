@@ -16,11 +16,11 @@ from assignment.simulator.kernel_values import KernelFunction, KernelValue
 from assignment.simulator.triton_private import JITFunction
 from assignment.whose import theirs
 
-from .facades import Facade, facades, internal, resolved
+from .facades import Facade, facades, resolved
 from .syntax import MAX_INT
 
 Scalar: TypeAlias = bool | int | float | str | None
-Constant: TypeAlias = KernelValue | JITFunction | KernelFunction | np.generic
+Constant: TypeAlias = KernelValue | JITFunction | KernelFunction
 Bound: TypeAlias = Constant | ModuleType | type  # what a name in a kernel may be
 
 
@@ -152,9 +152,8 @@ def _fields(names: Any) -> list[str]:
 
 
 def _is_field(name: Value) -> bool:
-    if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
-        return False
-    return not name.startswith("_") and name not in internal()
+    is_name = isinstance(name, str) and name.isidentifier() and not keyword.iskeyword(name)
+    return is_name and not str(name).startswith("_")
 
 
 def _module(name: str, value: Value) -> ModuleType:
@@ -170,12 +169,12 @@ def _of_triton(name: str, dotted: Value) -> Facade:
         raise Unknown(_sentence(name, str(dotted)[:100])) from None
 
 
-def _of_numpy(name: Value, value: Constant) -> np.generic:
-    """Return a scalar of NumPy's, which Triton's compiler takes in few places."""
+def _of_numpy(name: Value, value: Constant) -> Scalar:
+    """Return the number that a scalar of NumPy's holds: its methods make arrays, and write files."""
     if name not in _NUMPY or type(value) not in (bool, int, float):
         raise Unknown(f"a constant cannot be a NumPy {str(name)[:50]}: use Python's numbers")
     try:
-        return np.dtype(name).type(value)
+        return np.dtype(name).type(value).item()
     except (OverflowError, ValueError) as error:
         raise Unknown(f"a constant cannot be {value} as a NumPy {name}") from error
 

@@ -404,6 +404,7 @@ def _on_constants(function: KernelFunction, *args: KernelValue, **kwargs: Kernel
     name = getattr(function, "__name__", repr(function))
     if not all(_is_constant(value) for value in values):
         raise TypeError(f"a kernel cannot call {name}, which is no function of Triton's; put @triton.jit before it")
+    theirs(hash, function)  # of which Triton asks what the function refers to
     key = function, repr(args), repr(kwargs)
     if key not in _called_before:
         _called_before[key] = theirs(function, *args, **kwargs)

@@ -20,7 +20,7 @@ from triton.backends.nvidia.compiler import CUDABackend
 from triton.runtime.jit import TensorWrapper, create_function_from_signature
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from assignment.judge.replies import Ok
+from assignment.judge.replies import Ok, Raised
 from assignment.player.arguments import of_launch
 from assignment.player.values import Unknown, Values
 from assignment.recorder.kernels import Described
@@ -149,7 +149,8 @@ def test_what_triton_takes_arrives_with_its_type(kernels, tmp_path, name, kind):
     value = value.value if isinstance(value, tl.constexpr) else value
     came = came.value if isinstance(came, tl.constexpr) else came
     assert came is value or came == value or isinstance(value, TensorDescriptor | TensorWrapper)
-    assert isinstance(value, (type(came), Pair))
+    assert isinstance(value, (type(came), Pair, np.generic))  # a number of NumPy's comes as Python's
+    assert not isinstance(came, np.generic)
 
 
 CALLS = {
@@ -233,6 +234,7 @@ def {F}(x):
     ("line", "value"),
     [
         ("y = x * (1.0 + HOW)", "np.int64(1)"),
+        ("y = x * 2 if HOW > 1 else x", "np.float32(2)"),
         ("y = HOW(x, x) * 2", "tl.maximum"),
         ("y = x * 2 if HOW == torch.float32 else x", "x.dtype"),
         ("y = (x.to(HOW) * 2).to(tl.float32)", "tl.float32"),
@@ -241,6 +243,89 @@ def {F}(x):
 def test_a_constant_of_any_kind_is_played(at, line, value):
     at.take(CONSTANT.format(line=line, value=value))
     assert torch.equal(result_of(at), 2 * X)
+
+
+FIELDS = f"""{IMPORTS}
+from typing import NamedTuple
+import numpy as np
+
+class Sizes(NamedTuple):
+    append: float
+    count: float
+    dot: float
+    fn: float
+    repeat: float
+    shape: float
+    sort: float
+
+C = np.int64(7)
+N = 7
+L = tl.constexpr([1.0])
+
+@triton.constexpr_function
+def computed(sizes, c, items):
+    {{inside}}
+
+@triton.jit
+def _filled(x_ptr, y_ptr, sizes, SIZES: tl.constexpr, HOW: tl.constexpr):
+    at = tl.arange(0, 256)
+    x = tl.load(x_ptr + at, mask=at < 200, other=0.0)
+    {{line}}
+    tl.store(y_ptr + at, y, mask=at < 200)
+
+def {F}(x):
+    y = torch.empty_like(x)
+    sizes = Sizes(*[1.0] * 7)
+    _filled[(1,)](x, y, sizes, sizes, np.float32(1))
+    return y
+"""
+COMPUTED = "y = x * computed(SIZES, HOW, L)"
+
+
+@pytest.mark.parametrize(
+    ("line", "inside"),
+    [
+        ("y = x * (sizes.append + sizes.sort * sizes.fn)", "return 1"),
+        ("y = x * (sizes.count * sizes.dot + SIZES.repeat)", "return 1"),
+        ("y = x * (SIZES.shape + getattr(SIZES, 'append'))", "return 1"),
+        ("y = x * (sizes.repeat + getattr(sizes, 'fn', 3.0))", "return 1"),
+        (COMPUTED, "return sizes.append + getattr(sizes, 'fn') * sizes.sort"),
+        (COMPUTED, "return sizes.count + getattr(c, 'repeat', 1.0)"),
+    ],
+)
+def test_fields_may_have_the_names_of_methods(at, line, inside):
+    at.take(FIELDS.format(line=line, inside=inside))
+    assert torch.equal(result_of(at), 2 * X)
+
+
+@pytest.mark.parametrize(
+    ("line", "inside"),
+    [
+        ("y = x + HOW.repeat(2)", ""),
+        ("y = x\n    L.append(1.0)", ""),
+        ("y = x\n    L.value.append(1.0)", ""),
+        ("y = x\n    L.sort()", ""),
+        ("y = x\n    getattr(L, 'append')(1.0)", ""),
+        ("y = x + x_ptr.fn", ""),
+        ("y = x + SIZES.dot.repeat", ""),
+        ("y = x\n    computed.fn(1, 2, 3)", ""),
+        (COMPUTED, "return c.repeat(2)"),
+        (COMPUTED, "return C.repeat(2)"),
+        (COMPUTED, "return len([items.append(1)])"),
+        (COMPUTED, "return len([getattr(items, 'append')])"),
+        (COMPUTED, "return len([v.append for v in [items]])"),
+    ],
+)
+def test_a_field_is_one_of_its_own_tuple_alone(at, line, inside):
+    reply = at.run(FIELDS.format(line=line, inside=inside or "return 1"), X)
+    assert not isinstance(reply, Ok)
+    assert "a kernel cannot use the attribute ." in reply.message
+
+
+def test_a_function_that_triton_cannot_follow_is_the_submissions_fault(at):
+    reply = at.run(FIELDS.format(line=COMPUTED, inside="return N.bit_length()"), X)
+    assert isinstance(reply, Raised)
+    assert "Unsupported function referenced" in reply.message
 
 
 @pytest.mark.parametrize("grid", [(np.int64(2),), [2], torch.Size([2]), np.array([2, 1]), (2, 1, 1, 1), (True,)])

@@ -54,13 +54,8 @@ BINDINGS = {
     "boolean kernel": {"kernel": True},
     "text as a kernel": {"kernel": "0"},
     "dunder in a namespace": {"namespace": {"__class__": {"constant": 1}}},
-    "handle in a namespace": {"namespace": {"handle": {"constant": 1}}},
-    "code in a namespace": {"namespace": {"fn": {"constant": 1}}},
     "namespace without names": {"namespace": 5},
     "os in a namespace": {"namespace": {"a": {"module": "os"}}},
-    "field fn": {"namedtuple": {"name": "A", "fields": ["fn"]}},
-    "field format": {"namedtuple": {"name": "A", "fields": ["format"]}},
-    "field gi_frame": {"namedtuple": {"name": "A", "fields": ["gi_frame"]}},
     "field with code": {"namedtuple": {"name": "A", "fields": ["a=print(1)"]}},
     "field twice": {"namedtuple": {"name": "A", "fields": ["a", "a"]}},
     "keyword as a field": {"namedtuple": {"name": "A", "fields": ["class"]}},
@@ -119,7 +114,7 @@ def test_a_default_that_needs_itself_is_refused():
 CONSTANTS = {
     "an object": {"a": 1},
     "no kernel": {"kernel": 3},
-    "reserved field": {"namedtuple": {"name": "A", "fields": ["fn"]}, "values": [1]},
+    "reserved field": {"namedtuple": {"name": "A", "fields": ["__class__"]}, "values": [1]},
 }
 
 

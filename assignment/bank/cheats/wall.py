@@ -1,5 +1,7 @@
 """Kernels that try to reach Python where they are played: by what stands in them, or by what names are bound to."""
 
+import dataclasses
+
 from assignment.bank.cheats import Cheat
 from assignment.bank.cheats.programs import FORGE
 
@@ -21,6 +23,21 @@ def _kernel(y_ptr, x_ptr, w_ptr{parameters}):
 {body}
     tl.store(y_ptr, 0.0)
 """
+NAMED = """
+import collections
+import numpy as np
+
+Names = collections.namedtuple("Names", "append repeat resize tofile")
+SCALAR, LIST = np.int64(7), tl.constexpr([])
+
+
+@triton.constexpr_function
+def made(n):
+    array = SCALAR.repeat(n)
+    seen = array[:]
+    array.resize(1, refcheck=False)
+    return int(seen[n - 1])
+"""
 TABLE = """
 from assignment.recorder import kernels as described
 
@@ -41,6 +58,12 @@ def kernel(name: str, body: str, parameters: str = "", more: str = "", before: s
 def table(name: str, entry: str, body: str = "tl.store(y_ptr, helper)") -> Cheat:
     """What the recorder says of the kernel's names."""
     return kernel(name, body, before="helper = 1.0\n" + TABLE.format(entry=entry))
+
+
+def of_numpy(name: str, body: str) -> Cheat:
+    """What has methods of NumPy's and Python's objects, whose names are those of a tuple's fields."""
+    cheat = kernel(name, body, ", names, c: tl.constexpr", ", Names(1, 2, 3, 4), np.float32(1.5)", NAMED)
+    return dataclasses.replace(cheat, evidence="a kernel cannot use the attribute")
 
 
 CHEATS = [
@@ -65,6 +88,9 @@ CHEATS = [
     kernel("annotation_that_is_called", "a = 1", ", p: print('owned') = 1"),
     kernel("handle_of_a_tensor", "a = y_ptr.handle.data"),
     kernel("semantic_of_a_call", "tl.load(x_ptr, _semantic=x_ptr)"),
+    of_numpy("array_of_a_numpy_scalar", "tl.store(y_ptr, made(9))"),
+    of_numpy("file_of_a_numpy_constant", "c.tofile('owned')"),
+    of_numpy("list_that_grows_between_launches", "LIST.value.append(1)"),
     kernel("constant_without_end", "a = 2 ** 2 ** 40"),
     kernel("text_without_end", "a = 'a' * 10 ** 12"),
     kernel("assembly", "a = tl.inline_asm_elementwise('exit;', '=r', [], tl.int32, True, 1)"),

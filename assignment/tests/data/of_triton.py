@@ -14,7 +14,7 @@ SIGNATURES = """
 3.6 - (arg specialize): mangle_type
 3.6 ASTSource (target options codegen_fns module_map context): make_ir
 3.6 Autotuner (kwargs): prune_configs
-3.6 CodeGenerator (node): visit
+3.6 CodeGenerator (node): visit visit_Attribute
 3.6 CUDABackend (options): get_codegen_implementation
 3.6 CUDABackend (opts): parse_options
 3.6 InterpreterBuilder (src dst_type): cast_impl create_bitcast create_fp_trunc create_int_to_ptr
