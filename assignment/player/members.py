@@ -1,4 +1,4 @@
-"""Attributes by the kind of object: a field is one of its own tuple or namespace, and of nothing else.
+"""Attributes by the kind of object: a field is one of its own tuple or namespace alone.
 
 What kernels may write after a dot is checked before anything runs, for all objects alike. `a.name`
 becomes a call of member() where that is not enough: where `name` is a field of some tuple, which a
@@ -55,7 +55,7 @@ class Guard(ast.NodeTransformer):
 
 
 def install() -> None:
-    """Have member() look up attributes for Triton's compiler, and for the simulator if installed."""
+    """Have member() look up attributes for Triton's compiler, and the simulator if it is there."""
     CodeGenerator.builtin_namespace["getattr"] = member
     _guard(CodeGenerator, "gscope", lambda compiler, node: member(compiler.visit(node.value), node.attr))
     if "assignment.simulator.rewriter" in sys.modules:
@@ -76,12 +76,12 @@ def _guard(cls: type[ast.NodeVisitor], names: str, look_up: Callable[..., Kernel
     if hasattr(before, "is_guarded"):
         return
 
-    def visit_Attribute(visitor: ast.NodeVisitor, node: ast.Attribute) -> KernelValue:  # noqa: N802 (the name is Python's)
+    def visit(visitor: ast.NodeVisitor, node: ast.Attribute) -> KernelValue:
         is_guarded = _is_guarded(node.attr) and NAME in getattr(visitor, names)
         return (look_up if is_guarded else before)(visitor, node)
 
-    visit_Attribute.is_guarded = True  # type: ignore[attr-defined]
-    setattr(cls, "visit_Attribute", visit_Attribute)  # noqa: B010 (mypy)
+    visit.is_guarded = True  # type: ignore[attr-defined]
+    setattr(cls, "visit_Attribute", visit)  # noqa: B010 (mypy)
 
 
 def _is_guarded(name: str) -> bool:

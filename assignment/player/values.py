@@ -170,7 +170,7 @@ def _of_triton(name: str, dotted: Value) -> Facade:
 
 
 def _of_numpy(name: Value, value: Constant) -> Scalar:
-    """Return the number that a scalar of NumPy's holds: its methods make arrays, and write files."""
+    """Return the number in a scalar of NumPy's, whose methods make arrays and write files."""
     if name not in _NUMPY or type(value) not in (bool, int, float):
         raise Unknown(f"a constant cannot be a NumPy {str(name)[:50]}: use Python's numbers")
     try:

@@ -93,7 +93,8 @@ class RankRaces(Races):
         """Start a program of a rank, or host code, at this line."""
         self._n_actors += 1
         known = self._known[rank]
-        self.actor = RankActor(program, self._n_actors, len(self._events), rank=rank, who=who, line=line, clock=known)
+        first = len(self._events)
+        self.actor = RankActor(program, self._n_actors, first, rank=rank, who=who, line=line, clock=known)
         self._everybody.append(self.actor)
         self.barrier()
 

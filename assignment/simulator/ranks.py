@@ -36,6 +36,7 @@ from .watch import Watch
 _SCHEDULE = Schedule("by priorities", is_weak=False)  # some rank or program is far behind, which finds most
 _RESIDENT = 132  # programs of each launch that a schedule begins with
 _AT_ONCE = 264  # that a GPU holds of one at the same time: two large ones on each of 132 multiprocessors
+Host = Callable[[], Sequence[torch.Tensor]]  # code of a rank, which returns its results
 _BYTES = np.dtype(np.uint8)
 _TURNS = 64
 _COUNTED = 1_000  # turns in which a program may give up a wait while all others stand still
@@ -173,10 +174,10 @@ class World:
         counts = np.bincount(cells, minlength=self.n_ranks * len(LANES) * COLUMNS)
         return counts.reshape(self.n_ranks, len(LANES), COLUMNS).tolist()
 
-    def play(self, hosts: Sequence[Callable[[], Sequence[torch.Tensor]]]) -> None:
-        """Run host code of each rank, which returns its results; what one raises ends all, and is raised with its rank.
+    def play(self, hosts: Sequence[Host]) -> None:
+        """Run host code of each rank to its end; unwritten memory is a fault where a result is NaN.
 
-        Unwritten memory is a fault where a result is NaN.
+        What one raises ends all, and is raised with its `rank`.
         """
         with one_at_a_time, self._calls[0]:
             results = self.programs.play(list(zip(self._calls, hosts, strict=True)))
@@ -249,7 +250,7 @@ class _Programs(Programs):
         self._alone: _Member | None = None  # a program that goes on while others stand still,
         self._n_alone = 0  # and how often it has found the same again
 
-    def play(self, hosts: Sequence[tuple[Call, Callable[[], Sequence[torch.Tensor]]]]) -> list[torch.Tensor]:
+    def play(self, hosts: Sequence[tuple[Call, Host]]) -> list[torch.Tensor]:
         """Run all to their end; returns the results of all."""
         results: list[torch.Tensor] = []
         self._hub = getcurrent()
@@ -269,9 +270,7 @@ class _Programs(Programs):
             self._live, self._awake, self._woken, self._asleep, self._launches = [], [], [], [], []
         return results
 
-    def _run_host(
-        self, rank: int, call: Call, host: Callable[[], Sequence[torch.Tensor]], results: list[torch.Tensor], _: Program
-    ) -> None:
+    def _run_host(self, rank: int, call: Call, host: Host, results: list[torch.Tensor], _: Program) -> None:
         calls.switch_to(call)
         builder.grid_idx = None  # that of another rank's program
         self._before[rank] = self._world.lies(rank)

@@ -224,13 +224,14 @@ class Regions:
         return region, offsets
 
     def _of_other_rank(self, region: Region, addresses: np.ndarray, width: int) -> tuple[Region, np.ndarray] | None:
-        """Return the same tensor of another rank, which the distance of their addresses may lead to."""
+        """Return the same tensor of another rank, to which the distance of addresses may lead."""
         addresses = self.tagged(addresses & ADDRESS)
         other = self._by_number.get(int(addresses.item(0)) >> NUMBER_AT)
-        if other is None or other.owner == region.owner or other.tensor.shape != region.tensor.shape:
+        if other is None or other.owner in (None, region.owner):
             return None
         offsets = other.offsets(addresses, width)
-        return None if offsets is None else (other, offsets)
+        is_same = other.tensor.shape == region.tensor.shape
+        return (other, offsets) if is_same and offsets is not None else None
 
     def by_tensor(self, addresses: np.ndarray, action: str) -> list[np.ndarray]:
         """Return masks of the lanes that belong to one tensor each."""

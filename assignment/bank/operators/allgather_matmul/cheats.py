@@ -12,8 +12,8 @@ def allgather_matmul({INPUTS}):
     a = RIGHT(a_shard, one, rows, buffer, signals, buffers, pads, rank, call)
     return a @ b
 """
-# A kernel looks at what is there, and waits. Host code of the other rank then stores PyTorch's product, and the kernel
-# stores that again.
+# A kernel looks at what is there, and waits. Host code of the other rank then stores PyTorch's
+# product, and the kernel stores that again.
 BEHIND_A_WAIT = f"""
 RIGHT = allgather_matmul
 
