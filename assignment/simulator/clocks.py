@@ -27,6 +27,7 @@ _STORED = '  a plain store is no signal: signal by an atomic, with sem="release"
 _RESET = "  host code sets signals: let them only grow, and wait for `call` or more"
 _LAST = "signal after the last store, and wait for all such signals"
 _FLAGS = 256  # elements of one atomic that may be signals
+_KEPT = 64  # stores of a program, of what was there already
 _ALL = -1  # in place of a rank: a clock that any rank may acquire
 
 
@@ -177,7 +178,9 @@ class RankRaces(Races):
         self._check(shadow, index, tuple(loads), "stores to", name, is_same)
         super().store(shadow, index, name, is_same, lanes)
         if is_same.any():
-            self.actor.kept.setdefault(id(shadow), []).append((len(self._events) - 1, index[is_same]))
+            kept = self.actor.kept.setdefault(id(shadow), [])
+            kept.append((len(self._events) - 1, index[is_same]))
+            del kept[:-_KEPT]
 
     def atomic(self, shadow: Shadow, index: np.ndarray, name: Name, kind: int) -> None:
         """Check and record an atomic update."""

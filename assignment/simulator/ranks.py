@@ -124,12 +124,15 @@ class _Rank(calls.Rank):
     def operates(self, loaded: Sequence[torch.Tensor], written: Sequence[torch.Tensor], line: Said) -> None:
         """Check what an operation of host code loads, before it does."""
         on_heap = {part.tensor.untyped_storage().data_ptr() for part in self.heap if part.rank == self.number}
-        own, stored = ([x for x in of if x.untyped_storage().data_ptr() in on_heap] for of in (loaded, written))
+        own, stored = (
+            [x for x in of if x.numel() and x.untyped_storage().data_ptr() in on_heap] for of in (loaded, written)
+        )
         if own:
             self.programs.hand_over(self.number)
         if own or stored:
             self.line = line
-        self._world.host_loads(self.number, [tensor for tensor in own if tensor.numel()])
+        if own:
+            self._world.host_loads(self.number, own)
 
     def whose(self, storage: int) -> str:
         """Return "rank 1" for a storage of another rank, that is not on the heap."""

@@ -56,7 +56,7 @@ VAGUE_LINES = {
 MOST_VAGUE = 150  # in all
 MEDIAN, LONGEST = 6, 50  # lines of functions
 REPEATED_CLASSES = 0.026  # share of classes whose name another has
-CODE_LINES = 34_305  # without comments and docstrings
+CODE_LINES = 34_311  # without comments and docstrings
 PRIVATE_USERS = {"_pytest": ["pytest_private.py"], "torch": ["pytorch_private.py"]}
 
 
