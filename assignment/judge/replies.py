@@ -21,7 +21,7 @@ from assignment.verdict import finding
 
 UNREADABLE = "the result cannot be read: it is not what the grader's own program would send"
 MOST = {  # of other lists
-    "groups": 128, "types": 100, "kernels": 300, "tuned": 10_000, "constants": math.inf, "constants_of": math.inf,
+    "groups": 64, "types": 100, "kernels": 300, "tuned": 10_000, "constants": math.inf, "constants_of": math.inf,
     "places": MAX_PLACES,
 }  # fmt: skip
 MAX_NAME = 200  # characters
