@@ -143,9 +143,8 @@ RAGGED = shapes(
 )
 CALLS = shapes(
     {
-        "two ranks": ([TILE, TILE], TILE, TILE),
+        "two ranks": ([3 * TILE, 3 * TILE], 16, 5 * TILE),  # several tiles of each, however large
         "three ranks": in_any_order(32, 40, 0, 50, 60),
-        "several tiles of each": ([4 * TILE, 4 * TILE], 16, 5 * TILE),
     }
 )
 ODD = shapes({"odd k": ([40, 25], 67, 33), "k = 68": ([40, 25], 68, 40)})
