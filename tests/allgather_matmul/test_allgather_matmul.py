@@ -116,7 +116,7 @@ PLAIN = TWO | shapes(
         "several tiles of each": ([2 * TILE, 2 * TILE], TILE, TILE),
     }
 )
-MANY = shapes({"two ranks, many tiles of rows": ([TILE, 540 * TILE], 4, 8)})
+MANY = shapes({"two ranks, many tiles of rows": ([TILE, 270 * TILE], 4, 8)})
 UNEVEN = shapes(
     {
         "uneven ranks": in_any_order(TILE, TILE, TILE // 2, TILE, 2 * TILE),
